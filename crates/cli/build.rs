@@ -1,7 +1,7 @@
-//! Tells the program which commit it is built from, as the environment variable `FORESHORE_COMMIT` of its compilation: the twelve
-//! digits of the last commit that changed the sources, and if these have changed since, `+` and a checksum of them; `unknown`
-//! outside a checkout. The simulating program has the sources themselves, too, because it names hot lines by what their text says.
-//! No path of the machine gets into the program.
+//! Tells the program which commit it is built from, as the environment variable `FORESHORE_COMMIT` of its compilation:
+//! the twelve digits of the last commit that changed the sources, and if these have changed since, `+` and a checksum
+//! of them; `unknown` outside a checkout. The simulating program has the sources themselves, too, because it names hot
+//! lines by what their text says. No path of the machine gets into the program.
 
 use std::{
     env, fs,

@@ -131,8 +131,8 @@ pub enum StorageError {
         /// Bytes of all pages.
         bytes: u64,
     },
-    /// A wait for the latch of a page, or for a frame to read it into, ended early, because its transaction would not wait longer.
-    /// On its way to the layer that knows whose wait it was, and what that is told.
+    /// A wait for the latch of a page, or for a frame to read it into, ended early, because its transaction would not
+    /// wait longer. On its way to the layer that knows whose wait it was, and what that is told.
     #[error("a wait for page {page} {}", if *.cancelled { "was cancelled" } else { "reached its deadline" })]
     WaitEnded {
         /// The page.

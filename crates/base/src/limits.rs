@@ -1,5 +1,5 @@
-//! The limits of what is stored, and of how much may be open at a time. Reaching one is a typed error, never a panic or a hang.
-//! How far an option goes is said where it is.
+//! The limits of what is stored, and of how much may be open at a time. Reaching one is a typed error, never a panic or
+//! a hang. How far an option goes is said where it is.
 
 /// Bytes in a page, in memory and on disk.
 pub const PAGE_BYTES: usize = 8192;

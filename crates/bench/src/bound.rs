@@ -36,8 +36,8 @@ pub(crate) fn check_binding(threads: usize) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// One of two threads that tell each other numbers by one word, which is 0 at first: each tries to exchange the other's number for
-/// its own until it can.
+/// One of two threads that tell each other numbers by one word, which is 0 at first: each tries to exchange the other's
+/// number for its own until it can.
 pub(crate) struct Messenger<'w> {
     word: &'w CachePadded<AtomicU64>,
     begins: bool,
@@ -105,7 +105,8 @@ impl<'w> Bound<'w> {
         let _ = thread::pin(number);
         let mut messenger = (threads > 1 && number < 2).then(|| Messenger::new(word, number == 0));
         let messages_ns = messenger.iter_mut().map(Messenger::message_ns).collect();
-        // From here on: who gets no processor when it is to begin would begin, and tell of itself, only when it has one.
+        // From here on: who gets no processor when it is to begin would begin, and tell of itself, only when it has
+        // one.
         let begun = usage::waited_here().map(|waited| (Instant::now(), waited));
         Bound { messenger, messages_ns, begun }
     }

@@ -77,7 +77,8 @@ pub struct CheckpointReport {
     pub own_checkpoints: u64,
 }
 
-/// Loads a workload and measures it: see [`CheckpointReport`]. The engine should be told to take no checkpoints by itself.
+/// Loads a workload and measures it: see [`CheckpointReport`]. The engine should be told to take no checkpoints by
+/// itself.
 pub fn measure_checkpoints(
     engine: &dyn Engine,
     workload: &dyn Workload,

@@ -1,8 +1,9 @@
 //! Variants of the engine beside each other: the same workload, by several numbers of threads, in turn.
 //!
 //! Every variant has a database of its own, loaded once. A round runs every number of threads on every variant for a
-//! while, one after the other and in another order than the round before ([`turns`]), so that whatever else the machine does
-//! befalls them alike; the median of the rounds counts. At the end every database is checked against all that was committed.
+//! while, one after the other and in another order than the round before ([`turns`]), so that whatever else the machine
+//! does befalls them alike; the median of the rounds counts. At the end every database is checked against all that was
+//! committed.
 
 mod part;
 
@@ -87,8 +88,8 @@ pub struct ComparisonRow {
     pub of_peak: f64,
     /// The commits per second of each round.
     pub rounds_per_s: Vec<f64>,
-    /// For each second that threads computed, waits and background threads included: what a machine that is busy with other
-    /// things can still tell. The median of the rounds; `None` where nobody counts.
+    /// For each second that threads computed, waits and background threads included: what a machine that is busy with
+    /// other things can still tell. The median of the rounds; `None` where nobody counts.
     pub commits_per_computed_s: Option<f64>,
     /// The same, relative to the variant's highest.
     pub computed_of_peak: Option<f64>,
@@ -223,8 +224,8 @@ fn check_options(options: &ComparisonOptions) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What the engines of all variants are opened with: first what holds unless it is set otherwise. What the variants do with victims is to
-/// be seen, not how admission spares them.
+/// What the engines of all variants are opened with: first what holds unless it is set otherwise. What the variants do
+/// with victims is to be seen, not how admission spares them.
 fn shared(options: &ComparisonOptions) -> EngineOptions {
     let mut shared = options.engine.clone();
     shared.settings.insert(0, ("admission_control".to_owned(), "false".to_owned()));

@@ -36,8 +36,8 @@ pub enum AbortCause {
     PlanMiss,
     /// What it had read was changed before it could commit; for engines that check at the end.
     Conflict,
-    /// Anything else; such a failure ends the run, unless the engine cures it itself by another attempt, as Foreshore does where
-    /// transactions have filled the log.
+    /// Anything else; such a failure ends the run, unless the engine cures it itself by another attempt, as Foreshore
+    /// does where transactions have filled the log.
     Other,
 }
 
@@ -193,8 +193,8 @@ pub trait EngineTxn {
     fn get_for_update(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>)
     -> Result<bool, Failure>;
 
-    /// As [`EngineTxn::get`] of one key after the other, or [`EngineTxn::get_for_update`]: `visit` gets the number and the value of each, in
-    /// this order. For engines that have a call for several keys; the others use `value`.
+    /// As [`EngineTxn::get`] of one key after the other, or [`EngineTxn::get_for_update`]: `visit` gets the number and
+    /// the value of each, in this order. For engines that have a call for several keys; the others use `value`.
     fn get_many(
         &mut self,
         table: TableIndex,
@@ -216,8 +216,9 @@ pub trait EngineTxn {
     /// Adds a record; false, and no change, when the key is there.
     fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure>;
 
-    /// Adds records behind all others of the table, in ascending order of their keys, each of which has this value. For engines that
-    /// have a call for that. False, and no change, when they do not ascend or the first is not behind all others.
+    /// Adds records behind all others of the table, in ascending order of their keys, each of which has this value. For
+    /// engines that have a call for that. False, and no change, when they do not ascend or the first is not behind all
+    /// others.
     fn append(&mut self, table: TableIndex, keys: &[KeyBytes], value: &[u8]) -> Result<bool, Failure> {
         for key in keys {
             if !self.insert(table, key, value)? {
@@ -258,8 +259,8 @@ pub trait Engine: Send + Sync {
     /// must not be expected to work.
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure>;
 
-    /// Runs the transaction that a worker has drawn, as [`Engine::transact`] does; an engine that can make use of it asks the
-    /// worker first what the transaction will touch.
+    /// Runs the transaction that a worker has drawn, as [`Engine::transact`] does; an engine that can make use of it
+    /// asks the worker first what the transaction will touch.
     fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
         if worker.reads_only() {
             self.read(attempts, &mut |txn| worker.run(txn))
@@ -274,8 +275,8 @@ pub trait Engine: Send + Sync {
         self.transact(attempts, body)
     }
 
-    /// What one thread runs its transactions through, one after another, if they know of each other; otherwise each is run by
-    /// [`Engine::run`].
+    /// What one thread runs its transactions through, one after another, if they know of each other; otherwise each is
+    /// run by [`Engine::run`].
     fn session(&self) -> Option<Box<dyn Session + '_>> {
         None
     }
@@ -311,7 +312,8 @@ pub trait Engine: Send + Sync {
     fn close(&self) -> Result<(), Failure>;
 }
 
-/// One thread's way into an engine: where commits do not wait for the disk, a transaction may depend on the one before it.
+/// One thread's way into an engine: where commits do not wait for the disk, a transaction may depend on the one before
+/// it.
 pub trait Session {
     /// As [`Engine::run`].
     fn run(&mut self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure>;
@@ -353,7 +355,8 @@ pub trait Server: Sync {
     /// From how many clients they should draw; at least 1.
     fn places(&self) -> usize;
 
-    /// Lets them draw from these clients from now on, from each again when its transaction has ended, and run what they draw.
+    /// Lets them draw from these clients from now on, from each again when its transaction has ended, and run what they
+    /// draw.
     fn serve(&self, clients: Vec<Box<dyn Client>>) -> Result<Box<dyn Serving>, Failure>;
 }
 

@@ -293,8 +293,8 @@ pub struct EngineOptions {
     pub execution: Execution,
     /// Who draws transactions, if threads of the engine run them.
     pub drawn_by: DrawnBy,
-    /// Transactions that each of those who draw has on their way at a time, if the engine runs them; [`IN_FLIGHT`] if nothing
-    /// is said.
+    /// Transactions that each of those who draw has on their way at a time, if the engine runs them; [`IN_FLIGHT`] if
+    /// nothing is said.
     pub in_flight: Option<usize>,
     /// How keys are divided among partitions, if not by their hash.
     pub partitioning: Option<Partitioning>,

@@ -1,8 +1,8 @@
-//! How many tuples a latch should guard (Böttcher et al. 2020, §4.2 and figure 7): a table of numbers in memory, scanned
-//! from end to end by all threads, with updates of single tuples among the scans.
+//! How many tuples a latch should guard (Böttcher et al. 2020, §4.2 and figure 7): a table of numbers in memory,
+//! scanned from end to end by all threads, with updates of single tuples among the scans.
 //!
-//! The paper does not say what its share of writes is a share of; here it is one of the tuples that are touched. A scan reads a latch's
-//! tuples as cheaply as the latch can ([`Latch::read`]); an update takes the latch exclusively.
+//! The paper does not say what its share of writes is a share of; here it is one of the tuples that are touched. A scan
+//! reads a latch's tuples as cheaply as the latch can ([`Latch::read`]); an update takes the latch exclusively.
 
 use foreshore_env::{
     CachePadded,

@@ -24,7 +24,8 @@ pub struct Insert {
 }
 
 impl Insert {
-    /// One table for each of `threads` threads; a transaction inserts `commit_every` records of `value_bytes` bytes, one after the other.
+    /// One table for each of `threads` threads; a transaction inserts `commit_every` records of `value_bytes` bytes,
+    /// one after the other.
     pub fn new(threads: usize, commit_every: u32, value_bytes: u32) -> Result<Insert, BenchError> {
         if !(1..=1024).contains(&threads) {
             return Err(BenchError::invalid(format!("threads must be in 1..=1024, got {threads}")));
@@ -126,7 +127,8 @@ impl Workload for Insert {
 }
 
 impl Insert {
-    /// Whether a value is that of its key: so long, and with the number of the record, or of the first one that was given with it.
+    /// Whether a value is that of its key: so long, and with the number of the record, or of the first one that was
+    /// given with it.
     fn is_own(&self, key: &[u8], value: &[u8]) -> bool {
         let Some((_, number)) = key.split_last_chunk() else { return false };
         let number = u64::from_be_bytes(*number);

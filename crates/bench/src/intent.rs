@@ -1,13 +1,14 @@
-//! Intent locks alone (Kimura et al., ADMS 2012, Figure 4): how long many transactions take that only announce what they
-//! are going to lock.
+//! Intent locks alone (Kimura et al., ADMS 2012, Figure 4): how long many transactions take that only announce what
+//! they are going to lock.
 //!
-//! As in the paper, a transaction locks the volume and the four tables of TPC-B, half of them with IX and half with IS: those of every
-//! second thread, because what is inherited is a lock of one mode, and a thread that changed its mode would inherit nothing. So
-//! many times during the run a transaction takes an absolute lock instead: X on one of the tables under IX on the
-//! volume, and one in four X on the volume. Everybody locks from the top and then by table, so that no cycle closes.
+//! As in the paper, a transaction locks the volume and the four tables of TPC-B, half of them with IX and half with IS:
+//! those of every second thread, because what is inherited is a lock of one mode, and a thread that changed its mode
+//! would inherit nothing. So many times during the run a transaction takes an absolute lock instead: X on one of the
+//! tables under IX on the volume, and one in four X on the volume. Everybody locks from the top and then by table, so
+//! that no cycle closes.
 //!
-//! Whoever holds a table exclusively counts that beside it, by a load and a store; whoever announces something looks at all
-//! counts when it has its locks and before it gives them back. So an intent beside an absolute lock shows.
+//! Whoever holds a table exclusively counts that beside it, by a load and a store; whoever announces something looks at
+//! all counts when it has its locks and before it gives them back. So an intent beside an absolute lock shows.
 
 use foreshore::{IntentLockKind, Options};
 use foreshore_base::{TableId, TxnId};
@@ -68,8 +69,8 @@ pub struct IntentResult {
     pub elapsed_s: f64,
     /// Transactions in a second.
     pub transactions_per_s: f64,
-    /// How long threads computed for a transaction, in nanoseconds, waiting and waking included: the median of the rounds.
-    /// `None` where nobody counts.
+    /// How long threads computed for a transaction, in nanoseconds, waiting and waking included: the median of the
+    /// rounds. `None` where nobody counts.
     pub computed_ns: Option<f64>,
     /// How often somebody waited, in all rounds.
     pub waits: u64,

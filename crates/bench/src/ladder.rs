@@ -1,10 +1,10 @@
-//! The ladder of Shore-MT (Johnson et al. 2009, §7 and figure 7): the engine on the record insertion benchmark, from one
-//! mutex around everything that is shared to what the engine is, a step at a time. Each step is a set of options, which it
-//! adds to those of the steps before.
+//! The ladder of Shore-MT (Johnson et al. 2009, §7 and figure 7): the engine on the record insertion benchmark, from
+//! one mutex around everything that is shared to what the engine is, a step at a time. Each step is a set of options,
+//! which it adds to those of the steps before.
 //!
-//! Departures: pins and their pin-if-pinned (§6.2.1), malloc (§7.4), the pool of lock requests (§7.5), the hand of the clock
-//! (§7.6) and the checkpoint's list (§7.7) have no step here, because the engine has nothing that could be worse in the same
-//! way. The last step is what came after the paper.
+//! Departures: pins and their pin-if-pinned (§6.2.1), malloc (§7.4), the pool of lock requests (§7.5), the hand of the
+//! clock (§7.6) and the checkpoint's list (§7.7) have no step here, because the engine has nothing that could be worse
+//! in the same way. The last step is what came after the paper.
 
 use serde::Serialize;
 
@@ -19,7 +19,8 @@ pub struct Step {
     pub section: &'static str,
     /// The options that it changes.
     pub changes: &'static [(&'static str, &'static str)],
-    /// Throughput relative to the step before, as the paper's text has it: by 1 thread, by 32. `None`: it gives no number.
+    /// Throughput relative to the step before, as the paper's text has it: by 1 thread, by 32. `None`: it gives no
+    /// number.
     pub paper_of_step_before: (Option<f64>, Option<f64>),
 }
 

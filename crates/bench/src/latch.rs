@@ -1,5 +1,5 @@
-//! Latches under load: how many acquisitions in a second, by so many threads of one latch (Böttcher et al. 2020, Table 3
-//! and figure 8).
+//! Latches under load: how many acquisitions in a second, by so many threads of one latch (Böttcher et al. 2020, Table
+//! 3 and figure 8).
 //!
 //! A round is a latch, a mix and a number of threads for a while. All combinations take turns, several times, so that
 //! whatever else the machine does befalls them alike; the median of the rounds counts.
@@ -164,18 +164,21 @@ pub struct LatchResult {
     pub ns: f64,
     /// The same in cycles of the processor's clock ([`LatchReport::cycles_per_ns`]).
     pub cycles: Option<f64>,
-    /// How long processors computed for an acquisition, in nanoseconds; spinning included, sleeping not. `None` where nobody counts.
+    /// How long processors computed for an acquisition, in nanoseconds; spinning included, sleeping not. `None` where
+    /// nobody counts.
     pub computed_ns: Option<f64>,
     /// The acquisitions of the thread that got the fewest, in percent of the average; the median of the rounds.
     pub least_share_percent: f64,
-    /// Of so many percent of the acquisitions the thread was not the one that had held the latch before; the median of the rounds.
-    /// `None` where not all are exclusive.
+    /// Of so many percent of the acquisitions the thread was not the one that had held the latch before; the median of
+    /// the rounds. `None` where not all are exclusive.
     pub handovers_percent: Option<f64>,
-    /// How long a message took between the first two of bound threads, before and after each round: the most, in nanoseconds.
+    /// How long a message took between the first two of bound threads, before and after each round: the most, in
+    /// nanoseconds.
     pub message_ns: Option<f64>,
     /// The least.
     pub least_message_ns: Option<f64>,
-    /// For how much of its time a bound thread was ready and had no processor, in percent: the most; `None` where nobody tells.
+    /// For how much of its time a bound thread was ready and had no processor, in percent: the most; `None` where
+    /// nobody tells.
     pub waited_percent: Option<f64>,
 }
 
@@ -188,7 +191,8 @@ pub struct LatchReport {
     pub version: &'static str,
     /// Threads that can run at the same time.
     pub processors: usize,
-    /// Cycles of the processor's clock in a nanosecond, where the system says that; it may have run faster or slower meanwhile.
+    /// Cycles of the processor's clock in a nanosecond, where the system says that; it may have run faster or slower
+    /// meanwhile.
     pub cycles_per_ns: Option<f64>,
     /// How long each combination was measured, in seconds.
     pub seconds: f64,
@@ -265,8 +269,8 @@ pub fn measure_latches(
     })
 }
 
-/// Makes so many acquisitions by one thread, in one function that is never inlined: for counting instructions. Gives the
-/// sum of what was read.
+/// Makes so many acquisitions by one thread, in one function that is never inlined: for counting instructions. Gives
+/// the sum of what was read.
 pub fn count_latch(subject: Subject, mix: LatchMix, iterations: u64) -> u64 {
     visit(subject, Count { mix, iterations })
 }

@@ -1,5 +1,5 @@
-//! Workloads, engines and measurements: TPC-C, TPC-B, YCSB, record insertion and scans as library code over an [`Engine`]
-//! trait, so that rivals run the very same transactions, and so that tests and the torture run them too; and
+//! Workloads, engines and measurements: TPC-C, TPC-B, YCSB, record insertion and scans as library code over an
+//! [`Engine`] trait, so that rivals run the very same transactions, and so that tests and the torture run them too; and
 //! latches and locks under load.
 #![cfg_attr(not(any(feature = "bdb", feature = "lmdb", feature = "rocksdb")), forbid(unsafe_code))]
 

@@ -146,8 +146,8 @@ pub struct LocksResult {
     /// How long a lock took a thread on average, with its share of beginning and ending the transaction, waiting
     /// included, in nanoseconds.
     pub ns: f64,
-    /// How long threads computed for a lock, as above, in nanoseconds; spinning included, sleeping not. `None` where nobody
-    /// counts.
+    /// How long threads computed for a lock, as above, in nanoseconds; spinning included, sleeping not. `None` where
+    /// nobody counts.
     pub computed_ns: Option<f64>,
     /// The share of the attempts that gave way, all rounds together.
     pub abort_ratio: f64,
@@ -232,8 +232,8 @@ pub fn measure_locks(
     })
 }
 
-/// Takes and gives back locks in so many transactions of one thread, in one function that is never inlined: for counting
-/// instructions. Gives the locks taken.
+/// Takes and gives back locks in so many transactions of one thread, in one function that is never inlined: for
+/// counting instructions. Gives the locks taken.
 pub fn count_locks(
     variant: &LockVariant,
     (mix, hot, locks): (LockMix, bool, usize),

@@ -1,8 +1,8 @@
-//! The machine's memory: what one access to a word takes, wherever its line is. On the real machine it tells what a profile of it
-//! has to say; on a simulated one, what is made of that.
+//! The machine's memory: what one access to a word takes, wherever its line is. On the real machine it tells what a
+//! profile of it has to say; on a simulated one, what is made of that.
 //!
-//! Each figure is measured several times. The least tells what the machine can do, the median how much else it did meanwhile; of
-//! two threads only the median means anything.
+//! Each figure is measured several times. The least tells what the machine can do, the median how much else it did
+//! meanwhile; of two threads only the median means anything.
 
 mod lines;
 
@@ -27,7 +27,8 @@ use crate::{
     rounds::median,
 };
 
-/// Among how many KiB lines are accessed if nothing else is said: within a core's own caches, within the last one, and beyond.
+/// Among how many KiB lines are accessed if nothing else is said: within a core's own caches, within the last one, and
+/// beyond.
 const SIZES: [usize; 3] = [256, 4 << 10, 128 << 10];
 /// The most.
 const MOST_KIB: usize = 16 << 20;
@@ -104,8 +105,8 @@ impl Kind {
 const AMONG: [&str; 4] =
     ["load that finds where the next one is", "load of any line", "store to any line", "change of any line"];
 
-/// Measures the kinds of access that are asked for; those by two threads where there are two processors. `progress` is told how
-/// many rounds are done, of how many.
+/// Measures the kinds of access that are asked for; those by two threads where there are two processors. `progress` is
+/// told how many rounds are done, of how many.
 pub fn measure_memory(
     plan: &MemoryPlan,
     progress: &mut dyn FnMut(usize, usize),
@@ -235,7 +236,8 @@ fn own(access: impl Fn(&AtomicU64, u64)) -> f64 {
     })
 }
 
-/// How long a message takes from one thread to the other: each stores a number and loads the word until it has the answer.
+/// How long a message takes from one thread to the other: each stores a number and loads the word until it has the
+/// answer.
 fn hand_over_by_stores(bind: bool) -> f64 {
     let word = CachePadded::new(AtomicU64::new(0));
     // Acquire and Release: partners of each other.
@@ -258,8 +260,9 @@ fn hand_over_by_stores(bind: bool) -> f64 {
     )
 }
 
-/// The same with a word for each direction, so that who stores never has the line: the other looks at it meanwhile. `guards`: the
-/// words tell that something else has changed, which is loaded and changed then, as by who has got a latch.
+/// The same with a word for each direction, so that who stores never has the line: the other looks at it meanwhile.
+/// `guards`: the words tell that something else has changed, which is loaded and changed then, as by who has got a
+/// latch.
 fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
     let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
     let guarded = CachePadded::new(AtomicU64::new(0));

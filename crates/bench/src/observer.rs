@@ -7,8 +7,8 @@ pub trait Observer {
     /// So many rows are loaded, of about so many.
     fn loading(&self, rows: u64, of: u64);
 
-    /// The run is so old, will last so long, and has committed so many transactions. A run of a number of iterations says so once,
-    /// when its warm-up is over, and gives no times.
+    /// The run is so old, will last so long, and has committed so many transactions. A run of a number of iterations
+    /// says so once, when its warm-up is over, and gives no times.
     fn running(&self, elapsed: Duration, of: Duration, commits: u64);
 
     /// The measured time is over, or the iterations are: threads end what they have begun.

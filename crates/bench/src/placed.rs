@@ -4,9 +4,9 @@ use std::ops::Bound;
 
 use crate::engine::{EngineTxn, Failure, Order, TableIndex, Visit};
 
-/// A transaction that takes each row from the table where `place` says that it lies, given the table and the key as its user names
-/// them. Of a range that is the lower end; without one the key is `None`, and `None` as an answer means that the range lies in
-/// several tables.
+/// A transaction that takes each row from the table where `place` says that it lies, given the table and the key as its
+/// user names them. Of a range that is the lower end; without one the key is `None`, and `None` as an answer means that
+/// the range lies in several tables.
 pub struct Placed<'t, P> {
     txn: &'t mut dyn EngineTxn,
     place: P,

@@ -180,8 +180,8 @@ impl Chooser {
     }
 }
 
-/// Draws ranks `0..n` by Zipf's law with any exponent, 0 the most popular; exactly, by looking a random number up in the sums of
-/// all weights.
+/// Draws ranks `0..n` by Zipf's law with any exponent, 0 the most popular; exactly, by looking a random number up in
+/// the sums of all weights.
 #[derive(Clone, Debug)]
 pub(crate) struct ZipfRanks {
     /// The weights of all ranks up to each one, summed.

@@ -14,7 +14,8 @@ pub struct Latency {
     pub p50: f64,
     /// 99 of a hundred were at most this.
     pub p99: f64,
-    /// All were at most this; in [`Report::latency_us`] also the age of those that were not over when the measured time was.
+    /// All were at most this; in [`Report::latency_us`] also the age of those that were not over when the measured time
+    /// was.
     pub max: f64,
 }
 
@@ -60,10 +61,11 @@ pub struct Report {
     pub commits: u64,
     /// Commits that ended while measured, whenever their transactions began.
     pub ended: u64,
-    /// These for each second. Without those that began earlier, long transactions and short runs would look slower than they are.
+    /// These for each second. Without those that began earlier, long transactions and short runs would look slower than
+    /// they are.
     pub commits_per_s: f64,
-    /// Commits that one flush of the log made durable, on average over the whole run; `None` if the engine has no log, or
-    /// did not flush it.
+    /// Commits that one flush of the log made durable, on average over the whole run; `None` if the engine has no log,
+    /// or did not flush it.
     pub commits_per_flush: Option<f64>,
     /// Processor time of all threads of the process for each of `ended`, in microseconds;
     /// `None` where the system does not tell.

@@ -16,8 +16,8 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     (low + high) / 2.0
 }
 
-/// In which order so many take their turns in a round. Every second round is the one before in reverse, and each pair of rounds begins
-/// with another one: who comes after whom must not matter.
+/// In which order so many take their turns in a round. Every second round is the one before in reverse, and each pair
+/// of rounds begins with another one: who comes after whom must not matter.
 pub fn turns(count: usize, round: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     places.rotate_left((round / 2) % count.max(1));
@@ -73,8 +73,8 @@ const STOP: u8 = 3;
 
 /// What time it is for threads that are measured together.
 pub(crate) struct Clock {
-    /// One of the constants above; written by the main thread and by threads that fail, read by all. Relaxed: it carries
-    /// no data.
+    /// One of the constants above; written by the main thread and by threads that fail, read by all. Relaxed: it
+    /// carries no data.
     phase: CachePadded<AtomicU8>,
     ready: AtomicUsize,
 }
@@ -147,8 +147,8 @@ pub(crate) fn run_together<T: Send>(
     })
 }
 
-/// Lets so many threads begin at the same time, when all are there, and work to their ends. Gives what they returned, and how long
-/// all of that took.
+/// Lets so many threads begin at the same time, when all are there, and work to their ends. Gives what they returned,
+/// and how long all of that took.
 pub(crate) fn run_to_end<T: Send>(
     threads: usize,
     work: impl Fn(usize) -> Result<T, BenchError> + Sync,

@@ -223,8 +223,8 @@ fn run_for_time(
     })
 }
 
-/// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured; its aborts
-/// do when it began so, or else they would not be seen where hardly anything ends.
+/// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured; its
+/// aborts do when it began so, or else they would not be seen where hardly anything ends.
 fn work(
     engine: &dyn Engine,
     worker: &mut dyn Worker,

@@ -1,5 +1,5 @@
-//! Scans: each transaction reads so many records in order, from a random one on or all of them. With a pool that is smaller
-//! than the table it measures how fast pages come from the file.
+//! Scans: each transaction reads so many records in order, from a random one on or all of them. With a pool that is
+//! smaller than the table it measures how fast pages come from the file.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// A table of `records` records of `value_bytes` bytes; a transaction reads `length` of them, or all if there are no more.
+    /// A table of `records` records of `value_bytes` bytes; a transaction reads `length` of them, or all if there are
+    /// no more.
     pub fn new(records: u64, value_bytes: u32, length: u64, order: Order) -> Result<Scan, BenchError> {
         if !(1..=1_000_000_000).contains(&records) {
             return Err(BenchError::invalid(format!("records must be in 1..=1000000000, got {records}")));

@@ -1,6 +1,6 @@
 //! Tellers in order (Kimura et al., ADMS 2012, Figure 6; after the experiment without true deadlocks of Koskinen and
-//! Herlihy): a transaction updates a few tellers of TPC-B, always in the order of their keys. Nobody can wait for anybody
-//! in a cycle, so whoever has to give way does so for nothing.
+//! Herlihy): a transaction updates a few tellers of TPC-B, always in the order of their keys. Nobody can wait for
+//! anybody in a cycle, so whoever has to give way does so for nothing.
 
 mod ranges;
 

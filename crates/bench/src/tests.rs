@@ -63,7 +63,8 @@ fn txbench(hot: f64) -> Txbench {
 
 const SHORT: Duration = Duration::from_millis(150);
 
-/// What a short run gives. One in which too little came about, on a slow machine or disk, is done again, and lasts longer.
+/// What a short run gives. One in which too little came about, on a slow machine or disk, is done again, and lasts
+/// longer.
 fn long_enough<R>(shortest: Duration, run: impl Fn(Length) -> R, is_enough: impl Fn(&R) -> bool) -> R {
     let run = |measured| run(Length::Time { warm_up: shortest / 5, measured });
     until_enough(shortest, run, is_enough)

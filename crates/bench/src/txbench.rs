@@ -1,13 +1,14 @@
-//! The microbenchmark of Jung et al., SIGMOD 2013, §5.1.2: transactions that read ranges, and some that also update a few
-//! rows of another table than the one they have read, so that reads and writes conflict in cycles.
+//! The microbenchmark of Jung et al., SIGMOD 2013, §5.1.2: transactions that read ranges, and some that also update a
+//! few rows of another table than the one they have read, so that reads and writes conflict in cycles.
 //!
-//! Three tables. A reading transaction aggregates an integer column over consecutive keys of one of them. An updating one
-//! does the same, and then rewrites a text in a fifth as many rows of the next table: distinct ones, in ascending
+//! Three tables. A reading transaction aggregates an integer column over consecutive keys of one of them. An updating
+//! one does the same, and then rewrites a text in a fifth as many rows of the next table: distinct ones, in ascending
 //! order, as one statement with an index on its keys would. With a hot set (§5.2.5) everything happens in the first
 //! rows of each table.
 //!
 //! Departures. The aggregated column is one that nobody changes (as in the paper), and is such that every reader knows
-//! the sum that it must find. Every row has a column more than there, which counts its updates, so that a lost one shows.
+//! the sum that it must find. Every row has a column more than there, which counts its updates, so that a lost one
+//! shows.
 
 use std::{collections::BTreeMap, ops::Bound, ops::ControlFlow};
 
@@ -42,7 +43,8 @@ const READ_UPDATE: usize = 1;
 pub struct TxbenchOptions {
     /// Rows of each table: at least twice `rows`.
     pub keys: u32,
-    /// Consecutive rows that a transaction reads, 1 to 1,000; one that updates does so to a fifth as many, one at least.
+    /// Consecutive rows that a transaction reads, 1 to 1,000; one that updates does so to a fifth as many, one at
+    /// least.
     pub rows: u32,
     /// The share of the transactions that update, 0 to 1.
     pub updates: f64,

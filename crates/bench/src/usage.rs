@@ -1,4 +1,5 @@
-//! What this process has cost the machine, as Linux tells of it; elsewhere, and on a simulated machine, nothing is known.
+//! What this process has cost the machine, as Linux tells of it; elsewhere, and on a simulated machine, nothing is
+//! known.
 
 use foreshore_env::time::Duration;
 
@@ -16,7 +17,8 @@ fn peak(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Cycles of the processor's clock in a nanosecond, as Linux says at this moment; of a simulated machine, what its profile says.
+/// Cycles of the processor's clock in a nanosecond, as Linux says at this moment; of a simulated machine, what its
+/// profile says.
 pub(crate) fn cycles_per_ns() -> Option<f64> {
     #[cfg(foreshore_sim)]
     return foreshore_env::sim::cycles_per_ns();

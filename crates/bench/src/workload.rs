@@ -70,8 +70,8 @@ pub trait Worker: Send {
         false
     }
 
-    /// Names the keys that the transaction drawn last is known to touch, new ones aside; false, perhaps after some of them,
-    /// if that cannot be told without reading.
+    /// Names the keys that the transaction drawn last is known to touch, new ones aside; false, perhaps after some of
+    /// them, if that cannot be told without reading.
     fn foresee(&self, _touch: &mut Foresee<'_>) -> bool {
         false
     }
@@ -184,7 +184,8 @@ impl<'l> Loader<'l> {
     }
 }
 
-/// Checks a workload. What cannot be checked to the end, because rows are lost or are others, is a check that does not hold.
+/// Checks a workload. What cannot be checked to the end, because rows are lost or are others, is a check that does not
+/// hold.
 pub(crate) fn check(
     workload: &dyn Workload,
     engine: &dyn Engine,

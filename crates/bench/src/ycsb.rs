@@ -54,15 +54,15 @@ pub struct YcsbOptions {
     pub touched: Option<u32>,
     /// Percent of the transactions that take them from so many partitions; the others from one.
     pub touched_percent: u32,
-    /// Whether the first of these is the worker's own: its number modulo that of the partitions. The threads of a partitioned
-    /// store (Ren et al. 2016, §4.3) have one each.
+    /// Whether the first of these is the worker's own: its number modulo that of the partitions. The threads of a
+    /// partitioned store (Ren et al. 2016, §4.3) have one each.
     pub own_partition: bool,
     /// Whether each partition is a table of its own.
     pub split: bool,
     /// Whether a transaction asks for what it only reads with one call, before it modifies anything.
     pub together: bool,
-    /// Of the records of a transaction, this many different ones from the hot set, and the rest from outside of it, in place
-    /// of a share by chance.
+    /// Of the records of a transaction, this many different ones from the hot set, and the rest from outside of it, in
+    /// place of a share by chance.
     pub hot: Option<HotRecords>,
 }
 

@@ -1,13 +1,13 @@
-//! Appending: records behind all others, in order, as many at a time as their leaf takes. One descent and one log record
-//! for each leaf instead of one for each record; the leaves are full.
+//! Appending: records behind all others, in order, as many at a time as their leaf takes. One descent and one log
+//! record for each leaf instead of one for each record; the leaves are full.
 //!
-//! The caller has the whole table locked. The payload of the record is that of a change (`record.rs`) without a key; its
-//! number counts the records, and its data are, for each: bytes of the key (2), of the value (2), flags (1: the value is an
-//! overflow reference), key, value.
+//! The caller has the whole table locked. The payload of the record is that of a change (`record.rs`) without a key;
+//! its number counts the records, and its data are, for each: bytes of the key (2), of the value (2), flags (1: the
+//! value is an overflow reference), key, value.
 //!
-//! Undo buries the records leaf by leaf, the last one first; they lie in one unless that was split meanwhile. Each compensation but the
-//! last names the append itself as the record to be undone next: whoever goes on after a crash passes over what is buried
-//! already (BTREE-11).
+//! Undo buries the records leaf by leaf, the last one first; they lie in one unless that was split meanwhile. Each
+//! compensation but the last names the append itself as the record to be undone next: whoever goes on after a crash
+//! passes over what is buried already (BTREE-11).
 
 use foreshore_base::{PageId, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_latch::Patience;
@@ -87,7 +87,8 @@ pub enum Append {
     Done,
     /// None was.
     NotBehind {
-        /// The first entry, counted from 0, that is not behind the one before it, or, for entry 0, not behind the last key of the table.
+        /// The first entry, counted from 0, that is not behind the one before it, or, for entry 0, not behind the last
+        /// key of the table.
         entry: usize,
         /// That last key is of a deleted record which somebody needs still.
         of_ghost: bool,
@@ -105,8 +106,8 @@ impl Append {
 }
 
 impl BTree {
-    /// Adds records behind all others, if their keys ascend and come behind the last key of the table (that of a deleted record counts as
-    /// long as somebody needs it). The transaction has locked the table exclusively.
+    /// Adds records behind all others, if their keys ascend and come behind the last key of the table (that of a
+    /// deleted record counts as long as somebody needs it). The transaction has locked the table exclusively.
     pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         session: &mut impl Session,
@@ -134,7 +135,8 @@ impl BTree {
 }
 
 impl<'a> Tree<'a> {
-    /// The last record, if it has this key or a higher one. Ghosts that are in the way are purged, if nobody needs them.
+    /// The last record, if it has this key or a higher one. Ghosts that are in the way are purged, if nobody needs
+    /// them.
     fn not_before(&self, session: &mut impl Session, key: &[u8]) -> Result<Option<Place>> {
         while let Some(last) = self.last_key()?.filter(|last| last.as_slice() >= key) {
             let mut page = self.leaf_for(session.patience(), &last)?;

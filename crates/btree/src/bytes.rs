@@ -8,8 +8,8 @@ pub(crate) type SmallValue = SmallBytes<33>;
 /// A key, of which 128 are.
 pub(crate) type SmallKey = SmallBytes<17>;
 
-/// A byte string on the stack; a long one goes to the heap. For what is copied out of a page. So many words are kept in place, one
-/// more than the bytes need, for they may begin within a word.
+/// A byte string on the stack; a long one goes to the heap. For what is copied out of a page. So many words are kept in
+/// place, one more than the bytes need, for they may begin within a word.
 #[derive(Debug)]
 pub(crate) struct SmallBytes<const WORDS: usize> {
     /// Where it begins in `inline`.
@@ -28,7 +28,8 @@ impl<const WORDS: usize> SmallBytes<WORDS> {
         SmallBytes { start: 0, length: 0, inline: [[0; WORD_BYTES]; WORDS], spill: Vec::new() }
     }
 
-    /// Becomes the `length` bytes at `offset`, all of which lie in the page; where they do not, some of them are others.
+    /// Becomes the `length` bytes at `offset`, all of which lie in the page; where they do not, some of them are
+    /// others.
     #[inline]
     pub(crate) fn copy(&mut self, words: &PageWords, offset: usize, length: usize) {
         if length > Self::INLINE_BYTES {

@@ -22,8 +22,8 @@ pub struct Condensed {
 }
 
 impl BTree {
-    /// Walks over at most `leaves` leaves, from that of `from` on, or from the first. Names of locks vanish only if nobody needs
-    /// them, as always (BTREE-8).
+    /// Walks over at most `leaves` leaves, from that of `from` on, or from the first. Names of locks vanish only if
+    /// nobody needs them, as always (BTREE-8).
     pub fn condense(&self, session: &impl Session, from: Option<&[u8]>, leaves: usize) -> Result<Condensed> {
         let tree = self.tree();
         let mut condensed = Condensed { merged: 0, next: from.map(<[u8]>::to_vec) };
@@ -36,8 +36,8 @@ impl BTree {
                     condensed.merged += u64::from(tree.merge(session, target, 0)?);
                     break None;
                 };
-                // The neighbour first gets rid of its ghosts; then the leaf takes it in, if it can. What it takes in with ghosts keeps
-                // them: its LSN is not settled any more (BTREE-14).
+                // The neighbour first gets rid of its ghosts; then the leaf takes it in, if it can. What it takes in
+                // with ghosts keeps them: its LSN is not settled any more (BTREE-14).
                 tree.purge_leaf(session, Target::Key(&border))?;
                 if !tree.merge_as(session, target, 0, Zeal::Compact)? {
                     break tree.border_above(session, target)?;

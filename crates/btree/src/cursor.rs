@@ -156,11 +156,12 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Calls `visit` with the key and value of the record where the cursor stands, and of those that were read with it if all have their
-    /// values in the leaf, until it breaks off; tells whether it did. The cursor stands on the last one.
+    /// Calls `visit` with the key and value of the record where the cursor stands, and of those that were read with it
+    /// if all have their values in the leaf, until it breaks off; tells whether it did. The cursor stands on the last
+    /// one.
     ///
-    /// This asks the session nothing: what was read with a record was true when it was, and the transaction must have changed
-    /// nothing since [`Cursor::advance`] was called.
+    /// This asks the session nothing: what was read with a record was true when it was, and the transaction must have
+    /// changed nothing since [`Cursor::advance`] was called.
     pub fn visit(&mut self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> ControlFlow<()> {
         let flow = visit(self.key(), self.value());
         let Scratch { batch, key, .. } = &mut *self.scratch;

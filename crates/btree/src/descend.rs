@@ -49,8 +49,8 @@ impl<'a> Tree<'a> {
         Ok(self.leaf_seen(patience, target, |_| ())?.0)
     }
 
-    /// The leaf of `target` and what `look` saw there, at the leaf's version. It looks before the fences are, which lie in lines of their
-    /// own: so a search need not wait for them, and what it saw of a page of nonsense is not given.
+    /// The leaf of `target` and what `look` saw there, at the leaf's version. It looks before the fences are, which lie
+    /// in lines of their own: so a search need not wait for them, and what it saw of a page of nonsense is not given.
     #[inline]
     pub(crate) fn leaf_seen<T>(
         &self,
@@ -75,8 +75,9 @@ impl<'a> Tree<'a> {
         (node::is_node(page.view(), self.table, 0) && target.lies_in(page.view())).then_some(page)
     }
 
-    /// The leaf of `key` and its place there, if the session was there before: a node in use at this level that encloses the key is
-    /// the one (BTREE-6), however it was found. When the page is something else by now, or not in the pool, a descent is due.
+    /// The leaf of `key` and its place there, if the session was there before: a node in use at this level that
+    /// encloses the key is the one (BTREE-6), however it was found. When the page is something else by now, or not in
+    /// the pool, a descent is due.
     #[inline]
     pub(crate) fn place_at_finger(
         &self,
@@ -202,8 +203,8 @@ impl<'a> Tree<'a> {
         Err(damaged(page.id(), "its foster chain does not end"))
     }
 
-    /// [`Tree::descend`] under latches: the next node is latched before the one that points to it is released. The node where it
-    /// ends stays latched.
+    /// [`Tree::descend`] under latches: the next node is latched before the one that points to it is released. The node
+    /// where it ends stays latched.
     #[cold]
     pub(crate) fn descend_held(
         &self,

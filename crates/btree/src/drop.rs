@@ -1,8 +1,9 @@
-//! Taking a dropped tree apart, page by page. Nobody locks anything in the tree any more, and nobody will: ids of tables are never given
-//! twice. Who looks what a transaction would touch takes no locks (TXN-19), and may still be in it: he finds a page that is no node of
-//! the tree, as behind a merge, and begins anew or fails, and nothing that he saw is believed. Each step is a system transaction that frees the last page of the tree, a leaf or an inner node without
-//! children, and takes the pointer to it out of its parent; so what is left is a tree of pages at any time, though not one
-//! that a search could use. The root goes last.
+//! Taking a dropped tree apart, page by page. Nobody locks anything in the tree any more, and nobody will: ids of
+//! tables are never given twice. Who looks what a transaction would touch takes no locks (TXN-19), and may still be in
+//! it: he finds a page that is no node of the tree, as behind a merge, and begins anew or fails, and nothing that he
+//! saw is believed. Each step is a system transaction that frees the last page of the tree, a leaf or an inner node
+//! without children, and takes the pointer to it out of its parent; so what is left is a tree of pages at any time,
+//! though not one that a search could use. The root goes last.
 
 use std::collections::HashSet;
 
@@ -147,8 +148,8 @@ impl BTree {
         Err(damaged(tree.root, "its pages form a loop"))
     }
 
-    /// Deletes long values of a tree that is being taken apart, in the name of `session`, which must end before the next
-    /// step.
+    /// Deletes long values of a tree that is being taken apart, in the name of `session`, which must end before the
+    /// next step.
     pub fn delete_long_values(
         &self,
         session: &mut impl Session,
@@ -162,7 +163,8 @@ impl BTree {
         Ok(())
     }
 
-    /// Counts what is left of a tree that is being taken apart, and names its pages. Nobody may go on with that meanwhile.
+    /// Counts what is left of a tree that is being taken apart, and names its pages. Nobody may go on with that
+    /// meanwhile.
     pub fn remains(&self, visit: &mut dyn FnMut(PageId)) -> Result<Remains> {
         let tree = self.tree();
         let mut remains = Remains::default();

@@ -30,7 +30,8 @@ pub struct TreeEnv {
     pub next_overflow: AtomicU64,
     /// The root of the overflow table, once it is known.
     overflow: OnceLock<PageId>,
-    /// Shared by those who tidy on their way, for as long as that takes. Written by all of them, beside what everybody reads.
+    /// Shared by those who tidy on their way, for as long as that takes. Written by all of them, beside what everybody
+    /// reads.
     tidying: CachePadded<RwLock<()>>,
     /// Set when nobody is to tidy any more.
     at_rest: OnceLock<()>,
@@ -62,8 +63,8 @@ impl TreeEnv {
         let _ = self.overflow.set(tree.root());
     }
 
-    /// From now on nobody tidies who only comes by: the database was opened to be read (BTREE-13). Changes are still made as ever,
-    /// those of a recovery.
+    /// From now on nobody tidies who only comes by: the database was opened to be read (BTREE-13). Changes are still
+    /// made as ever, those of a recovery.
     pub fn rest(&self) {
         let _ = self.at_rest.set(());
     }
@@ -73,7 +74,8 @@ impl TreeEnv {
         self.at_rest.get().is_none()
     }
 
-    /// Keeps those who only come by from tidying, once those who are at it are done (BTREE-13). Waited for under no latch.
+    /// Keeps those who only come by from tidying, once those who are at it are done (BTREE-13). Waited for under no
+    /// latch.
     pub fn without_tidying(&self) -> RwLockWriteGuard<'_, ()> {
         foreshore_latch::rank::assert_none();
         self.tidying.write()
@@ -124,9 +126,9 @@ impl TreeEnv {
 
 /// A new page for the tree of `table`, unless it is in use there.
 ///
-/// A page that leaves a tree which is in use says that it is retired (BTREE-6). So one that the bitmap calls free, and that is a
-/// node of this very tree, is in use: the bitmap is damaged, and to write there would lose what the node holds. The pool tells
-/// what it still has of the page; nothing is read for that.
+/// A page that leaves a tree which is in use says that it is retired (BTREE-6). So one that the bitmap calls free, and
+/// that is a node of this very tree, is in use: the bitmap is damaged, and to write there would lose what the node
+/// holds. The pool tells what it still has of the page; nothing is read for that.
 pub(crate) fn not_in_use(page: NewPage<'_>, table: TableId) -> Result<NewPage<'_>> {
     match page.former_node() {
         Some((owner, flags)) if owner == table && flags & RETIRED == 0 => {

@@ -168,8 +168,8 @@ pub(crate) fn left_half(
     Ok(builder)
 }
 
-/// What makes the left half of a split of a page that keeps all of its records: they need not move if the separator finds room
-/// beside them.
+/// What makes the left half of a split of a page that keeps all of its records: they need not move if the separator
+/// finds room beside them.
 pub(crate) fn stays_in_place(view: SlottedView<'_>, kept: u16, separator: &[u8]) -> bool {
     kept == view.slot_count() && view.room().1 >= separator.len()
 }

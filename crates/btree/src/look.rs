@@ -49,8 +49,8 @@ impl Place {
         here.then(|| Place::found(view, Ok(slot)))
     }
 
-    /// The prefix is compared although the fences enclose the key: where it is not common to both (damage behind a right checksum) the key
-    /// would else be taken for another.
+    /// The prefix is compared although the fences enclose the key: where it is not common to both (damage behind a
+    /// right checksum) the key would else be taken for another.
     #[inline]
     pub(crate) fn of(view: SlottedView<'_>, key: &[u8]) -> Place {
         Place::found(view, view.find(key))
@@ -151,10 +151,11 @@ impl<'a> Tree<'a> {
         Ok(live)
     }
 
-    /// Whether `key` is there, with a lock that keeps the answer true: `mode` on the key if it or its ghost is there, or if `mode` is
-    /// that of a change, for nobody adds a key that another has locked (BTREE-7); otherwise a shared lock on the gap, if `isolation`
-    /// asks for that. Two that are going to add the same key thus wait at it, and not for each other's locks on the gap.
-    /// `copy` is called for a live record, perhaps more than once; what it saw last is true.
+    /// Whether `key` is there, with a lock that keeps the answer true: `mode` on the key if it or its ghost is there,
+    /// or if `mode` is that of a change, for nobody adds a key that another has locked (BTREE-7); otherwise a shared
+    /// lock on the gap, if `isolation` asks for that. Two that are going to add the same key thus wait at it, and not
+    /// for each other's locks on the gap. `copy` is called for a live record, perhaps more than once; what it saw last
+    /// is true.
     ///
     /// The lock is granted under a version that is validated afterwards (BTREE-5).
     #[inline]
@@ -239,8 +240,8 @@ impl<'a> Tree<'a> {
         Ok(None)
     }
 
-    /// [`Tree::look`] without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read under a lock:
-    /// its chunks lie in other leaves.
+    /// [`Tree::look`] without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read
+    /// under a lock: its chunks lie in other leaves.
     #[inline]
     fn look_unlocked(
         &self,

@@ -22,8 +22,9 @@ const LEAVES_BEFORE_SCAN: usize = 256;
 type Fences = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl<'a> Tree<'a> {
-    /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
-    /// wait for a latch, and changes no leaf that the session has remembered. Whether the leaf was merged with another.
+    /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have
+    /// to wait for a latch, and changes no leaf that the session has remembered. Whether the leaf was merged with
+    /// another.
     pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         if self.purge_leaf(session, target)? { self.merge(session, target, 0) } else { Ok(false) }
     }
@@ -43,9 +44,9 @@ impl<'a> Tree<'a> {
         Ok(underfull)
     }
 
-    /// After the delete of `key`, with its leaf still latched, whose LSN was `before`: when half of the leaf is ghosts, those of
-    /// earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are. It is nobody's duty, so
-    /// failure is nobody's failure.
+    /// After the delete of `key`, with its leaf still latched, whose LSN was `before`: when half of the leaf is ghosts,
+    /// those of earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are. It
+    /// is nobody's duty, so failure is nobody's failure.
     pub(crate) fn tidy_after_delete(
         &self,
         session: &impl Session,
@@ -79,8 +80,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// On both sides of a leaf that was consumed there may be others, with nothing in them but ghosts that could not go when the
-    /// last record did: no delete will come to them any more. They are tidied now, as far as their ghosts can go.
+    /// On both sides of a leaf that was consumed there may be others, with nothing in them but ghosts that could not go
+    /// when the last record did: no delete will come to them any more. They are tidied now, as far as their ghosts can
+    /// go.
     #[cold]
     fn tidy_beside(&self, session: &impl Session, (mut low, mut high): Fences) -> Result<()> {
         for _ in 0..LEAVES_BESIDE {
@@ -94,7 +96,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Tidies the leaf of `target` if it is in the pool, and has no record but ghosts. Gives the fences that it had then.
+    /// Tidies the leaf of `target` if it is in the pool, and has no record but ghosts. Gives the fences that it had
+    /// then.
     fn tidy_deserted(&self, session: &impl Session, target: Target<'_>) -> Result<Fences> {
         let is_there = self.descend(session.patience(), target, 1)?.is_some_and(|landing| {
             let view = landing.page.view();

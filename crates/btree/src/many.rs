@@ -1,5 +1,6 @@
-//! Reading several keys at a time. One read after the other waits for memory, or for the disk, twice each: for its leaf, and for its
-//! record there. Here all leaves are asked for, then all records, and what is read last came while the others were looked for.
+//! Reading several keys at a time. One read after the other waits for memory, or for the disk, twice each: for its
+//! leaf, and for its record there. Here all leaves are asked for, then all records, and what is read last came while
+//! the others were looked for.
 
 use foreshore_base::{PageId, SlotIndex};
 use foreshore_latch::Patience;
@@ -15,8 +16,8 @@ use crate::{
     tree::Tree,
 };
 
-/// Keys that [`BTree::get_many`](crate::BTree::get_many) has on their way at a time: what they ask for, a dozen lines each, shall still be in
-/// the nearest caches when it is used. Who gives it so many at a time loses nothing.
+/// Keys that [`BTree::get_many`](crate::BTree::get_many) has on their way at a time: what they ask for, a dozen lines
+/// each, shall still be in the nearest caches when it is used. Who gives it so many at a time loses nothing.
 pub const KEYS_TOGETHER: usize = 16;
 
 impl<'a> Tree<'a> {
@@ -55,7 +56,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// The leaf that the parent names. None where the root is a leaf, or anything else is in the way: who reads the key will see.
+    /// The leaf that the parent names. None where the root is a leaf, or anything else is in the way: who reads the key
+    /// will see.
     #[inline]
     fn leaf_ahead(&self, patience: Patience<'_>, key: &[u8]) -> PageId {
         if !self.is_optimistic() {
@@ -65,7 +67,8 @@ impl<'a> Tree<'a> {
         parent.page.view().child_for(key).1
     }
 
-    /// That leaf, if it is the key's, and where the key may be there; the first lines of that record are on their way then.
+    /// That leaf, if it is the key's, and where the key may be there; the first lines of that record are on their way
+    /// then.
     #[inline]
     fn place_ahead(&self, leaf: PageId, key: &[u8]) -> Option<(OptimisticPage<'a>, SlotIndex)> {
         let page = self.leaf_by_hint(leaf, Target::Key(key))?;

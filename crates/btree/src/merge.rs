@@ -41,14 +41,15 @@ impl<'a> Tree<'a> {
         few || used_bytes(view) < NODE_BYTES / LEAST_SHARE
     }
 
-    /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page, and
-    /// nobody needs the name that vanishes with the border between them, nor remembers one of them; then looks at the level above. Gives up where
-    /// it would have to wait for the parent. Whether nodes of this level were merged.
+    /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page,
+    /// and nobody needs the name that vanishes with the border between them, nor remembers one of them; then looks at
+    /// the level above. Gives up where it would have to wait for the parent. Whether nodes of this level were merged.
     pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<bool> {
         self.merge_as(session, target, level, Zeal::Tidy)
     }
 
-    /// [`Tree::merge`] with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether nodes of `level` were merged.
+    /// [`Tree::merge`] with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether nodes of
+    /// `level` were merged.
     pub(crate) fn merge_as(
         &self,
         session: &impl Session,

@@ -1,6 +1,6 @@
 //! Values too long for a leaf: chunks in a table of their own, keyed by (id, index), both big-endian. The leaf holds a
-//! reference. Chunks are written by ordinary records of the same transaction and take no locks: the lock on the key that
-//! refers to them covers them.
+//! reference. Chunks are written by ordinary records of the same transaction and take no locks: the lock on the key
+//! that refers to them covers them.
 
 use foreshore_base::{
     Lsn, Result, TableId,
@@ -55,8 +55,8 @@ impl Reference {
     }
 }
 
-/// The long value that a record refers to, put together from what `chunk` appends for the key of each of its chunks in the
-/// overflow table; `None` when that is false for one, or they do not make the whole. For salvage.
+/// The long value that a record refers to, put together from what `chunk` appends for the key of each of its chunks in
+/// the overflow table; `None` when that is false for one, or they do not make the whole. For salvage.
 pub fn long_value(reference: &[u8], chunk: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> bool) -> Option<Vec<u8>> {
     let reference = Reference::parse(reference)?;
     let mut value = Vec::new();
@@ -114,11 +114,11 @@ impl<S: Session> Session for Covered<'_, S> {
 }
 
 impl BTree {
-    /// Purges what is left in the overflow table, which this is, of long values that the transaction of `session` has deleted
-    /// ([`Session::note_discarded`]), after its commit is in the log, or has written ([`Session::note_stored`]), after that was taken back: so nobody
-    /// makes the ghosts records again (BTREE-14). And before it gives its
-    /// locks back, so that no check of the tree is under way. It is nobody's duty, so failure is nobody's failure: a compaction purges what
-    /// was left.
+    /// Purges what is left in the overflow table, which this is, of long values that the transaction of `session` has
+    /// deleted ([`Session::note_discarded`]), after its commit is in the log, or has written
+    /// ([`Session::note_stored`]), after that was taken back: so nobody makes the ghosts records again (BTREE-14). And
+    /// before it gives its locks back, so that no check of the tree is under way. It is nobody's duty, so failure is
+    /// nobody's failure: a compaction purges what was left.
     #[cold]
     pub fn purge_long_values(&self, session: &impl Session, ids: &mut [u64]) {
         let tree = self.tree();

@@ -1,8 +1,8 @@
-//! Moving a node to another page, so that its page can be given back. A system transaction: one record for the node, for
-//! what points to it, and for the bits of both pages.
+//! Moving a node to another page, so that its page can be given back. A system transaction: one record for the node,
+//! for what points to it, and for the bits of both pages.
 //!
-//! The old page says that it is [`RETIRED`] before its latch is released, as one that was merged away; so BTREE-6 holds, and
-//! whoever comes with the old id descends again. No name of a lock changes: locks name keys.
+//! The old page says that it is [`RETIRED`] before its latch is released, as one that was merged away; so BTREE-6
+//! holds, and whoever comes with the old id descends again. No name of a lock changes: locks name keys.
 
 use foreshore_base::{PageId, Result, SlotIndex, StorageError};
 use foreshore_pages::{Compaction, ExclusivePage, SlottedView};
@@ -36,8 +36,8 @@ pub enum Relocated {
 }
 
 impl BTree {
-    /// Moves the node in page `from` to a page below the compaction's ceiling. Others may use the tree meanwhile, but it is not
-    /// dropped.
+    /// Moves the node in page `from` to a page below the compaction's ceiling. Others may use the tree meanwhile, but
+    /// it is not dropped.
     pub fn relocate(
         &self,
         session: &impl Session,
@@ -69,10 +69,10 @@ impl BTree {
         Ok(Relocated::NotFound)
     }
 
-    /// Moves the root. The page that names it is a row of another tree, `rows`: it is found under `key`, and has the page id
-    /// at `offset` in its value. Nobody else has a lock in the tree, nor on it, and nobody else has changed the row and could take that
-    /// back. Who looks without locks what a transaction would touch (TXN-19) may be in it: if he knows the old root, he finds no node
-    /// there, and fails or begins anew.
+    /// Moves the root. The page that names it is a row of another tree, `rows`: it is found under `key`, and has the
+    /// page id at `offset` in its value. Nobody else has a lock in the tree, nor on it, and nobody else has changed the
+    /// row and could take that back. Who looks without locks what a transaction would touch (TXN-19) may be in it: if
+    /// he knows the old root, he finds no node there, and fails or begins anew.
     pub fn relocate_root(
         &self,
         session: &impl Session,

@@ -21,7 +21,8 @@ pub trait Session {
     /// Asks for a lock until the end of the transaction; may wait. The tree never calls it under a latch (BTREE-4).
     fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError>;
 
-    /// Tells that this lock will be asked for as soon as the key is found: what is needed for it can come from memory meanwhile.
+    /// Tells that this lock will be asked for as soon as the key is found: what is needed for it can come from memory
+    /// meanwhile.
     #[inline]
     fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
         let _ = (table, key, mode);
@@ -30,8 +31,8 @@ pub trait Session {
     /// Asks for a lock without waiting; false leaves nothing behind. Allowed under a latch.
     fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError>;
 
-    /// Locks on keys of this table were granted by [`Session::try_acquire`] under a latch, and the latch is gone: the time
-    /// for what follows from them and must not happen under one.
+    /// Locks on keys of this table were granted by [`Session::try_acquire`] under a latch, and the latch is gone: the
+    /// time for what follows from them and must not happen under one.
     #[inline]
     fn after_unlatch(&mut self, table: TableId) {
         let _ = table;
@@ -40,17 +41,17 @@ pub trait Session {
     /// What this transaction holds. Allowed under a latch.
     fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError>;
 
-    /// What this transaction holds, and whether that covers `mode` or `mode` would be compatible with the requests of everybody
-    /// else. Takes nothing. Allowed under a latch.
+    /// What this transaction holds, and whether that covers `mode` or `mode` would be compatible with the requests of
+    /// everybody else. Takes nothing. Allowed under a latch.
     fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError>;
 
     /// Whether anybody, this transaction included, holds or awaits a lock of this name, or whether the name must be
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool;
 
-    /// Whether ghosts without requests may leave a leaf whose LSN is `leaf`: false if a delete that can still be taken back
-    /// might have no requests, because a lock on more than a key covers it, and might be in that leaf (BTREE-14). Allowed
-    /// under a latch.
+    /// Whether ghosts without requests may leave a leaf whose LSN is `leaf`: false if a delete that can still be taken
+    /// back might have no requests, because a lock on more than a key covers it, and might be in that leaf (BTREE-14).
+    /// Allowed under a latch.
     #[inline]
     fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
         let _ = (table, leaf);
@@ -63,26 +64,27 @@ pub trait Session {
         let _ = (table, lsn);
     }
 
-    /// This transaction has deleted the chunks of a long value: their ghosts are for [`BTree::purge_long_values`](crate::BTree::purge_long_values)
-    /// once it has committed.
+    /// This transaction has deleted the chunks of a long value: their ghosts are for
+    /// [`BTree::purge_long_values`](crate::BTree::purge_long_values) once it has committed.
     fn note_discarded(&mut self, long_value: u64) {
         let _ = long_value;
     }
 
-    /// This transaction is about to write the chunks of a long value: when that is taken back, what is left of them is for
-    /// [`BTree::purge_long_values`](crate::BTree::purge_long_values), too.
+    /// This transaction is about to write the chunks of a long value: when that is taken back, what is left of them is
+    /// for [`BTree::purge_long_values`](crate::BTree::purge_long_values), too.
     fn note_stored(&mut self, long_value: u64) {
         let _ = long_value;
     }
 
-    /// How long the transaction waits for the latch of a page. Rollbacks and recovery do not ask: they wait without end.
+    /// How long the transaction waits for the latch of a page. Rollbacks and recovery do not ask: they wait without
+    /// end.
     #[inline]
     fn patience(&self) -> Patience<'_> {
         Patience::ENDLESS
     }
 
-    /// The place that [`Session::set_finger`] named last, if that was of this table: finger search, for those who read a key
-    /// before they write it.
+    /// The place that [`Session::set_finger`] named last, if that was of this table: finger search, for those who read
+    /// a key before they write it.
     #[inline]
     fn finger(&self, table: TableId) -> Option<Finger> {
         let _ = table;
@@ -111,8 +113,8 @@ pub trait Session {
         false
     }
 
-    /// Whether nobody has a lock of this name, as far as one can tell without writing anything; false when in doubt. Takes
-    /// note of the commit on which what the name stands for depends.
+    /// Whether nobody has a lock of this name, as far as one can tell without writing anything; false when in doubt.
+    /// Takes note of the commit on which what the name stands for depends.
     #[inline]
     fn probe(&mut self, table: TableId, key: KeyRef<'_>) -> bool {
         let _ = (table, key);
@@ -151,9 +153,9 @@ pub trait Session {
     /// Where the transaction's records are in the log.
     fn chain(&mut self) -> &mut TxnChain;
 
-    /// Takes note of a record that was appended for the transaction, with so many bytes of payload. Called while the changed
-    /// page is still latched, so that a checkpoint, which visits every page after it has taken its redo point, finds either the
-    /// record behind that point or the transaction in the table (BTREE-9).
+    /// Takes note of a record that was appended for the transaction, with so many bytes of payload. Called while the
+    /// changed page is still latched, so that a checkpoint, which visits every page after it has taken its redo point,
+    /// finds either the record behind that point or the transaction in the table (BTREE-9).
     fn note_logged(&mut self, lsn: Lsn, bytes: usize) {
         let _ = bytes;
         self.chain().note(lsn);

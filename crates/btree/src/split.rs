@@ -27,8 +27,8 @@ impl<'a> Tree<'a> {
     /// Makes room where `key` belongs: splits the node (or grows the tree, if it is the root), releases it, and has the
     /// new foster child adopted.
     ///
-    /// A leaf may be cut at `key` where that comes after all its records, so it is not an existing key then: the caller has
-    /// checked, under this latch, that nobody else has locked that gap, and its transaction has locked `key` in at
+    /// A leaf may be cut at `key` where that comes after all its records, so it is not an existing key then: the caller
+    /// has checked, under this latch, that nobody else has locked that gap, and its transaction has locked `key` in at
     /// least the mode in which it holds the gap (BTREE-7, BTREE-8).
     #[cold]
     pub(crate) fn split_and_adopt(
@@ -104,8 +104,9 @@ struct Halves {
     right: PageBuilder,
 }
 
-/// Ascending keys fill their leaves: a key behind all records gets a new leaf, and no record moves. Not for a rollback, which
-/// asks nobody about the gap, nor where the last split came to the same: keys that descend towards a full leaf would get a leaf each.
+/// Ascending keys fill their leaves: a key behind all records gets a new leaf, and no record moves. Not for a rollback,
+/// which asks nobody about the gap, nor where the last split came to the same: keys that descend towards a full leaf
+/// would get a leaf each.
 fn behind_all(view: SlottedView<'_>, key: &[u8], urgency: Urgency) -> Option<Halves> {
     let count = view.slot_count();
     let ascending = matches!(urgency, Urgency::Forward) && view.level() == 0 && count > 0;

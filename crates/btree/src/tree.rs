@@ -34,8 +34,9 @@ pub struct BTree(Arc<Handle>);
 struct Handle {
     env: Arc<TreeEnv>,
     table: TableId,
-    /// The root's page id. Changed by [`BTree::relocate_root`] alone, while nobody else has a lock on the tree: what keeps the others
-    /// out orders it, so it is relaxed. Who reads without any lock, and is not believed, may have either.
+    /// The root's page id. Changed by [`BTree::relocate_root`] alone, while nobody else has a lock on the tree: what
+    /// keeps the others out orders it, so it is relaxed. Who reads without any lock, and is not believed, may have
+    /// either.
     root: AtomicU32,
 }
 
@@ -114,8 +115,8 @@ impl BTree {
         self.tree().get(session, key, Mode::XN, isolation, read)
     }
 
-    /// As [`BTree::get`] of one key after the other, or [`BTree::get_for_update`] for [`LockKind::Exclusive`]. `read` is called with each
-    /// one's number and value, in this order; what a call that fails has read counts for nothing.
+    /// As [`BTree::get`] of one key after the other, or [`BTree::get_for_update`] for [`LockKind::Exclusive`]. `read`
+    /// is called with each one's number and value, in this order; what a call that fails has read counts for nothing.
     #[inline]
     pub fn get_many<K: AsRef<[u8]>>(
         &self,
@@ -181,8 +182,8 @@ impl BTree {
         verify::verify(&self.tree(), report, &mut |_| {}, &mut Err)
     }
 
-    /// As [`BTree::verify`], and names every page that is sound; `damage` is told of the others, and the walk goes on beside
-    /// them: what lies below a damaged page is not met.
+    /// As [`BTree::verify`], and names every page that is sound; `damage` is told of the others, and the walk goes on
+    /// beside them: what lies below a damaged page is not met.
     pub fn examine(
         &self,
         report: &mut VerifyReport,
@@ -210,7 +211,8 @@ impl BTree {
 }
 
 impl Tree<'_> {
-    /// The highest key, a ghost's too. Nobody may change the tree meanwhile; but pages may leave their frames to others.
+    /// The highest key, a ghost's too. Nobody may change the tree meanwhile; but pages may leave their frames to
+    /// others.
     pub(crate) fn last_key(&self) -> Result<Option<Vec<u8>>> {
         let mut bound: Option<Vec<u8>> = None;
         loop {

@@ -1,7 +1,7 @@
 //! Undo: taking a change back, by key, with a compensation record (BTREE-11).
 //!
-//! The record may have moved to another page since; it is found again by its key. The transaction still holds its locks,
-//! or it is recovery and nobody else is there, so no lock is needed, and the record is as the change left it.
+//! The record may have moved to another page since; it is found again by its key. The transaction still holds its
+//! locks, or it is recovery and nobody else is there, so no lock is needed, and the record is as the change left it.
 
 use foreshore_base::{Lsn, PageId, Result, SlotIndex};
 use foreshore_latch::Patience;
@@ -68,10 +68,10 @@ pub fn undo(
     }
 }
 
-/// Buries appended records, from the last leaf to the first: with one compensation for all that lie in a leaf, or taking an append
-/// back would need more log than the append did, which nobody has kept (WAL-13). The table is locked exclusively and what the
-/// transaction did later has been taken back, so there are ghosts at most between them, which stay so. Those that are
-/// buried already were so before an interruption.
+/// Buries appended records, from the last leaf to the first: with one compensation for all that lie in a leaf, or
+/// taking an append back would need more log than the append did, which nobody has kept (WAL-13). The table is locked
+/// exclusively and what the transaction did later has been taken back, so there are ghosts at most between them, which
+/// stay so. Those that are buried already were so before an interruption.
 fn undo_append(
     env: &TreeEnv,
     tables: &impl Fn(TableId) -> Option<PageId>,

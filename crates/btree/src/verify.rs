@@ -54,8 +54,8 @@ struct Expected {
 /// - of each pointer: that what it leads to has the fences that the separators around the pointer say, on both sides,
 ///   through foster chains too; that levels go down by one; that no page is met twice.
 ///
-/// `damage` is told of each page that is damaged; the walk goes on beside it. Its error ends the walk, and so does any other
-/// than damage.
+/// `damage` is told of each page that is damaged; the walk goes on beside it. Its error ends the walk, and so does any
+/// other than damage.
 pub(crate) fn verify(
     tree: &Tree<'_>,
     report: &mut VerifyReport,

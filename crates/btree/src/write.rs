@@ -75,7 +75,8 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = Name::new();
         loop {
-            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was.
+            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it
+            // was.
             let (landing, seen) = match self.place_at_finger(session, key, verb) {
                 Some(found) => found,
                 None => {
@@ -355,8 +356,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// A change that was logged, and whose fit was checked before. Should it not fit all the same, log and page disagree: the
-    /// database stops.
+    /// A change that was logged, and whose fit was checked before. Should it not fit all the same, log and page
+    /// disagree: the database stops.
     #[inline]
     pub(crate) fn as_logged(
         &self,

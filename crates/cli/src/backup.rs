@@ -25,10 +25,12 @@ use crate::{
     verify::open_to_look,
 };
 
-/// Copies a database that no program has open for writing; a program copies its own by `Database::backup`, while it writes.
+/// Copies a database that no program has open for writing; a program copies its own by `Database::backup`, while it
+/// writes.
 ///
-/// Every page's checksum is checked on the way. Nothing of the original changes, and the copy opens like any database: what
-/// was not closed in good order is recovered then. Until it is complete, the copy is no database and says so when it is opened.
+/// Every page's checksum is checked on the way. Nothing of the original changes, and the copy opens like any database:
+/// what was not closed in good order is recovered then. Until it is complete, the copy is no database and says so when
+/// it is opened.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BackupArgs {
@@ -96,7 +98,8 @@ fn check_target(args: &BackupArgs) -> Result<(), CliError> {
     Err(CliError::usage(message, "name a directory that is absent or empty"))
 }
 
-/// What to tell of a backup that failed. On a full disk it cannot go on, as one's own work could: what is there is in the way of the next.
+/// What to tell of a backup that failed. On a full disk it cannot go on, as one's own work could: what is there is in
+/// the way of the next.
 fn not_made(error: Error, target: &Path) -> CliError {
     match &error {
         Error::DiskFull { action, path, reason } => CliError::Retold {

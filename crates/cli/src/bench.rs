@@ -75,11 +75,13 @@ enum What {
     Checkpoint(checkpoint::CheckpointArgs),
     /// Lock tables under many threads: range reads and updates of three tables, side by side (Jung et al. 2013).
     Txbench(txbench::TxbenchArgs),
-    /// Ways of waiting for locks: TPC-B, where nobody deadlocks, with Dreadlocks that spin, sleep or both (Kimura et al. 2012).
+    /// Ways of waiting for locks: TPC-B, where nobody deadlocks, with Dreadlocks that spin, sleep or both (Kimura et
+    /// al. 2012).
     Dreadlocks(deadlocks::DreadlocksArgs),
     /// Policies against deadlocks: transactions that update tellers in order, and who gives way for nothing.
     Nodeadlock(deadlocks::NodeadlockArgs),
-    /// Key-range modes: ranges of a small table, read and updated, with precise modes and with coarser ones (Kimura et al. 2012).
+    /// Key-range modes: ranges of a small table, read and updated, with precise modes and with coarser ones (Kimura et
+    /// al. 2012).
     Keyrange(keyrange::KeyrangeArgs),
     /// Constants of the papers, as this program has them.
     Constants(constants::ConstantsArgs),
@@ -96,8 +98,8 @@ const WARM_UP: Duration = if cfg!(foreshore_sim) { Duration::from_millis(5) } el
 
 #[derive(Args)]
 pub(crate) struct CommonArgs {
-    /// The engine that runs it; rivals are in builds with the feature of their name, or with the feature rivals; rocksdb and bdb,
-    /// which link libraries of Debian (librocksdb-dev, libdb5.3-dev), with debian-rivals.
+    /// The engine that runs it; rivals are in builds with the feature of their name, or with the feature rivals;
+    /// rocksdb and bdb, which link libraries of Debian (librocksdb-dev, libdb5.3-dev), with debian-rivals.
     #[arg(long, default_value = "foreshore", value_parser = any_name::<EngineKind>())]
     pub(crate) engine: EngineKind,
     /// Threads that run transactions [default: 2].
@@ -113,17 +115,17 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "warm_up", "threads"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// When a commit counts: on the disk, or at once; pipelined: at once, but its flush is asked for, and locks that are not
-    /// released early are kept until then.
+    /// When a commit counts: on the disk, or at once; pipelined: at once, but its flush is asked for, and locks that
+    /// are not released early are kept until then.
     #[arg(long, default_value = "sync", value_parser = any_name::<Durability>())]
     pub(crate) durability: Durability,
     /// The isolation of the transactions.
     #[arg(long, default_value = "serializable",
           value_parser = any_name::<Isolation>())]
     pub(crate) isolation: Isolation,
-    /// How transactions come to their locks: each when it is needed; all before they run, as the workload foresees them or,
-    /// where it cannot, by a first run without effect; or all before they run, always by such a run. Partitioned: as planned,
-    /// on threads of the engine, some of which lock and some run transactions (`--set control_threads=1`,
+    /// How transactions come to their locks: each when it is needed; all before they run, as the workload foresees them
+    /// or, where it cannot, by a first run without effect; or all before they run, always by such a run. Partitioned:
+    /// as planned, on threads of the engine, some of which lock and some run transactions (`--set control_threads=1`,
     /// `--set execution_threads=2`); the threads of `--threads` draw transactions, give them away and wait for results.
     /// Partitioned-store: no locks, one latch for each partition, to measure against.
     #[arg(long, default_value = "dynamic",
@@ -133,8 +135,8 @@ pub(crate) struct CommonArgs {
     /// warehouse): each has a control thread of its own [default: by hash, among control_threads].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     partitions: Option<u16>,
-    /// Who draws transactions, for `--execution partitioned`: the threads of `--threads`, or the engine's own that run them, as in
-    /// the paper; then the others have nothing to do.
+    /// Who draws transactions, for `--execution partitioned`: the threads of `--threads`, or the engine's own that run
+    /// them, as in the paper; then the others have nothing to do.
     #[arg(long, value_name = "WHO", default_value = "clients", value_parser = any_name::<DrawnBy>())]
     pub(crate) drawn_by: DrawnBy,
     /// Transactions that each of those who draw has under way, at most; for `--execution partitioned` [default: 32].

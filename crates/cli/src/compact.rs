@@ -116,7 +116,8 @@ impl Outcome {
     }
 }
 
-/// How long the pages of a dropped table are waited for before the database is closed; the next opening goes on with them.
+/// How long the pages of a dropped table are waited for before the database is closed; the next opening goes on with
+/// them.
 const REAPER_WAIT: Duration = Duration::from_secs(60);
 const REAPER_LOOK: Duration = Duration::from_millis(2);
 

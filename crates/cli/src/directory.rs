@@ -66,8 +66,9 @@ impl Directory {
         Ok(Directory { path, temporary: true })
     }
 
-    /// Lets an interruption (Ctrl-C, or a request to terminate) end the program with an error, which is an object, too, for a program
-    /// (`json`). A temporary directory is removed before; of another one it is said that it is left. Once in a program.
+    /// Lets an interruption (Ctrl-C, or a request to terminate) end the program with an error, which is an object, too,
+    /// for a program (`json`). A temporary directory is removed before; of another one it is said that it is left. Once
+    /// in a program.
     pub(crate) fn end_when_interrupted(&self, json: bool) -> Result<(), CliError> {
         let (path, temporary) = (self.path.clone(), self.temporary);
         ctrlc::set_handler(move || {

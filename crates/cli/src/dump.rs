@@ -22,12 +22,12 @@ use cell::Kind;
 /// Writes tables as JSON lines, which `load` reads.
 ///
 /// Each table begins with a line that names it and its types; each entry is one line with its key and value. Behind its
-/// entries a line says that this was all of the table, how many entries it has, and how many tables follow: `load` refuses a
-/// dump that ends before, or has another number of them. Of a database without tables one line says that.
+/// entries a line says that this was all of the table, how many entries it has, and how many tables follow: `load`
+/// refuses a dump that ends before, or has another number of them. Of a database without tables one line says that.
 ///
-/// Numbers, truth values and strings are written as such; whole numbers that need more than 64 bits as strings of digits. Of all
-/// other types the bytes are written, as text in which \xNN stands for a byte that is no printable character and \\ for a
-/// backslash, and so are floats that are no number or infinite: {"bytes":"…"}.
+/// Numbers, truth values and strings are written as such; whole numbers that need more than 64 bits as strings of
+/// digits. Of all other types the bytes are written, as text in which \xNN stands for a byte that is no printable
+/// character and \\ for a backslash, and so are floats that are no number or infinite: {"bytes":"…"}.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DumpArgs {

@@ -20,7 +20,8 @@ const MODE: u32 = 0o600;
 /// Permission bits of directories.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Writes a file, whole or not at all, in the place of the one that was there. It is its owner's alone, whatever the umask.
+/// Writes a file, whole or not at all, in the place of the one that was there. It is its owner's alone, whatever the
+/// umask.
 ///
 /// # Errors
 /// Where there is something other than a file: what a link leads to is not written, nor is the link replaced.

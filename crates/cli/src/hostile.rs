@@ -1,6 +1,6 @@
-//! What the fuzzer runs of the program: the texts that users give it. Each function takes any bytes and must come back: with whatever
-//! answer, but without a panic, an endless loop, or memory without bounds, and with a database that is sound. A test replays
-//! the committed corpus on a stable compiler.
+//! What the fuzzer runs of the program: the texts that users give it. Each function takes any bytes and must come back:
+//! with whatever answer, but without a panic, an endless loop, or memory without bounds, and with a database that is
+//! sound. A test replays the committed corpus on a stable compiler.
 
 use std::{
     io::{self, Write},

@@ -1,7 +1,9 @@
-//! The program `foreshore`, as a library so that it can be fuzzed: measures, tortures, checks and shows databases. Run `foreshore --help`.
+//! The program `foreshore`, as a library so that it can be fuzzed: measures, tortures, checks and shows databases. Run
+//! `foreshore --help`.
 //!
-//! Exit status: 0 all is well; 1 a check failed, damage or a loss was found; 2 wrong usage, or the program could not
-//! do its work; 130 a measurement or a campaign was interrupted. With `--json` a failure, too, is one object on standard output: `{"error": {"code": …, "message": …}}`.
+//! Exit status: 0 all is well; 1 a check failed, damage or a loss was found; 2 wrong usage, or the program could not do
+//! its work; 130 a measurement or a campaign was interrupted. With `--json` a failure, too, is one object on standard
+//! output: `{"error": {"code": …, "message": …}}`.
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -81,8 +83,8 @@ enum Command {
     Script(script::ScriptArgs),
 }
 
-/// A file that would grow beyond the shell's limit (`ulimit -f`) is to be an error that names the file, not the end of the
-/// program: a write fails so when the signal is caught.
+/// A file that would grow beyond the shell's limit (`ulimit -f`) is to be an error that names the file, not the end of
+/// the program: a write fails so when the signal is caught.
 #[cfg(not(foreshore_sim))]
 fn catch_file_size_signal() {
     use foreshore_env::sync::{Arc, atomic::AtomicBool};

@@ -33,16 +33,16 @@ use source::{Columns, Form};
 
 /// Reads entries from CSV, TSV or JSON lines, or from what `dump` wrote, into a database, which is made if need be.
 ///
-/// Of CSV and TSV, with a header line, one column is the key; the value is a JSON object of all other columns, or one of
-/// them (--value-column). Of JSON lines, one field is the key; the value is the line, or one of its fields: the text of a string, and
-/// of anything else, null too, what stands in the file. What `dump` wrote brings its tables and types with it; where a table's first
-/// line says that an end follows ("ends":true), as `dump` writes it, an input without that end, or with another number of entries
-/// than it names, is refused: it was cut off.
+/// Of CSV and TSV, with a header line, one column is the key; the value is a JSON object of all other columns, or one
+/// of them (--value-column). Of JSON lines, one field is the key; the value is the line, or one of its fields: the text
+/// of a string, and of anything else, null too, what stands in the file. What `dump` wrote brings its tables and types
+/// with it; where a table's first line says that an end follows ("ends":true), as `dump` writes it, an input without
+/// that end, or with another number of entries than it names, is refused: it was cut off.
 ///
-/// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
-/// it were loaded. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error says how many
-/// were, and the line of the last one. Of entries with one key, which --replace takes, the last one is in the database. An input that
-/// is refused at its first entry makes no database, and no table.
+/// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines
+/// before it were loaded. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error
+/// says how many were, and the line of the last one. Of entries with one key, which --replace takes, the last one is in
+/// the database. An input that is refused at its first entry makes no database, and no table.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
@@ -175,9 +175,9 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
 
 /// What is told of reading all entries, committing what was collected, and making that durable.
 ///
-/// Of two lines that cannot be taken the earlier one counts, which was found when the entries before the later one were committed. And
-/// before both whatever is in the way of what would be said of the entries before a line. `there`: how many entries were committed,
-/// and the line of the last one.
+/// Of two lines that cannot be taken the earlier one counts, which was found when the entries before the later one were
+/// committed. And before both whatever is in the way of what would be said of the entries before a line. `there`: how
+/// many entries were committed, and the line of the last one.
 fn first_failure(
     read: Result<(), CliError>,
     kept: Result<(), CliError>,

@@ -215,8 +215,8 @@ pub(crate) fn json_failure(code: &str, message: &str, line: Option<u64>) -> Resu
     json_line(&serde_json::json!({ "error": error }))
 }
 
-/// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that has gone
-/// away changes nothing.
+/// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that
+/// has gone away changes nothing.
 pub(crate) fn told(printed: Result<(), CliError>, status: ExitCode) -> Result<ExitCode, CliError> {
     match printed {
         Err(error) if !error.is_closed_pipe() => Err(error),

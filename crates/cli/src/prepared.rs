@@ -134,8 +134,8 @@ fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
     Ok(shown.collect())
 }
 
-/// What to tell of work on a table that has failed. If it waited for a lock in vain, a prepared transaction has it: no other program has the
-/// database open.
+/// What to tell of work on a table that has failed. If it waited for a lock in vain, a prepared transaction has it: no
+/// other program has the database open.
 pub(crate) fn in_its_way(error: Error, table: &str, directory: &Path) -> CliError {
     match error {
         Error::LockTimeout(_) => CliError::usage(

@@ -15,7 +15,8 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 /// A recovery that takes longer than this is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Opens a database. What its recovery does is shown on standard error: as a bar on a terminal, elsewhere as a line for each phase.
+/// Opens a database. What its recovery does is shown on standard error: as a bar on a terminal, elsewhere as a line for
+/// each phase.
 pub(crate) fn open(builder: Builder, directory: &Path) -> foreshore::Result<Database> {
     let terminal = io::stderr().is_terminal();
     let shown = Mutex::new(Shown { begun: Instant::now(), phase: None, bar: ProgressBar::hidden() });

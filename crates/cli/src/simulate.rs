@@ -228,8 +228,8 @@ struct MachineArgs {
     #[arg(long, global = true, value_name = "P", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(..=10_000))]
     remote: u64,
-    /// Run it on six more machines, with retention of 0 and 50 % and remote costs of half, one and one and a half times, and
-    /// print the least and the most beside each figure: what all agree on may be believed.
+    /// Run it on six more machines, with retention of 0 and 50 % and remote costs of half, one and one and a half
+    /// times, and print the least and the most beside each figure: what all agree on may be believed.
     #[arg(long, global = true, conflicts_with_all = ["retention", "remote"])]
     bands: bool,
 }

@@ -1,10 +1,10 @@
 //! `foreshore torture`: a child process works and tells of every commit that it was promised; it is killed at random
 //! moments; the database is opened again and compared with what was told.
 //!
-//! Each thread of the child writes, in every transaction, a row of the *ledger*: how many transactions it has committed,
-//! in all and of each kind. After a kill, a thread's row must say what the thread told last, or one more: the commit
-//! that it could not tell of any more. Less is a lost commit. The workload's own conditions, among them that the number of
-//! commits in the ledger is the number that the data shows, catch a transaction that is there in part.
+//! Each thread of the child writes, in every transaction, a row of the *ledger*: how many transactions it has
+//! committed, in all and of each kind. After a kill, a thread's row must say what the thread told last, or one more:
+//! the commit that it could not tell of any more. Less is a lost commit. The workload's own conditions, among them that
+//! the number of commits in the ledger is the number that the data shows, catch a transaction that is there in part.
 
 mod cycle;
 mod examine;
@@ -43,9 +43,10 @@ use referee::{Referee, Score};
 
 /// Kills a working process again and again and checks that nothing acknowledged was lost.
 ///
-/// A child process runs transactions and reports each acknowledged commit over a pipe. It is killed (SIGKILL) after 50 ms
-/// to 3 s (--life); now and then a second child is killed while it recovers from that. Then the database is opened, verified, and
-/// compared with the reports: nothing acknowledged is lost, nothing is half done, the workload's conditions hold.
+/// A child process runs transactions and reports each acknowledged commit over a pipe. It is killed (SIGKILL) after 50
+/// ms to 3 s (--life); now and then a second child is killed while it recovers from that. Then the database is opened,
+/// verified, and compared with the reports: nothing acknowledged is lost, nothing is half done, the workload's
+/// conditions hold.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {
@@ -56,27 +57,31 @@ pub(crate) struct TortureArgs {
     /// records of up to 40 kB that come and go), or mixed (all three in one database).
     #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle", "mixed"])]
     workload: String,
-    /// Threads of the child. Its log may take 256 MiB, or 4 MiB for each of them if that is more (--set log_bytes=SIZE).
+    /// Threads of the child. Its log may take 256 MiB, or 4 MiB for each of them if that is more (--set
+    /// log_bytes=SIZE).
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// How long a child works at most before it is killed. In one that works for long a watchdog finds threads that hang.
+    /// How long a child works at most before it is killed. In one that works for long a watchdog finds threads that
+    /// hang.
     #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     life: u64,
     /// How the child's transactions come to their locks: as `bench` has it.
     #[arg(long, default_value = "dynamic",
           value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance", "partitioned"]))]
     execution: Execution,
-    /// Let the disk fail, too: `disk-full` (and later it has space again), `eio` (reads and writes fail), `short` (reads give
-    /// less, writes end in the middle), `fsync` (a sync fails, and its data is gone), `kill` (at any moment, and at the n-th write),
-    /// `power` (what was not synced is lost, or torn); `all` of them share the time. All but `kill` use a disk in memory.
+    /// Let the disk fail, too: `disk-full` (and later it has space again), `eio` (reads and writes fail), `short`
+    /// (reads give less, writes end in the middle), `fsync` (a sync fails, and its data is gone), `kill` (at any
+    /// moment, and at the n-th write), `power` (what was not synced is lost, or torn); `all` of them share the time.
+    /// All but `kill` use a disk in memory.
     #[arg(long, value_name = "CLASS", conflicts_with_all = ["power_cut", "child", "life"],
           value_parser = PossibleValuesParser::new(FaultClass::NAMES).try_map(|name| name.parse::<FaultClasses>()))]
     faults: Option<FaultClasses>,
-    /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. Again for another one.
+    /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. Again for another
+    /// one.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     set: Vec<(String, String)>,
-    /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found]. Of a disk in
-    /// memory it gets what the last crash left, if something is found.
+    /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].
+    /// Of a disk in memory it gets what the last crash left, if something is found.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// The seed of the moments and of the inputs [default: another one each time; it is printed].
@@ -85,9 +90,9 @@ pub(crate) struct TortureArgs {
     /// Print one JSON object, on the last line of the output, and nothing else.
     #[arg(long)]
     json: bool,
-    /// Cut the power, too: this shell command shuts the file system of DIR down before each kill, while the child (process
-    /// FORESHORE_WORKER) works, so that nothing is left but what was synced. `scripts/power-cut` has one, and a file system
-    /// that may be lost.
+    /// Cut the power, too: this shell command shuts the file system of DIR down before each kill, while the child
+    /// (process FORESHORE_WORKER) works, so that nothing is left but what was synced. `scripts/power-cut` has one, and
+    /// a file system that may be lost.
     #[arg(long, value_name = "COMMAND", hide_short_help = true, requires_all = ["dir", "after_kill"])]
     power_cut: Option<String>,
     /// The shell command that, after such a kill, unmounts the file system and mounts it again.
@@ -120,8 +125,8 @@ Exit status: 0 nothing was lost, 1 something was, 2 it could not be run, or ther
 const LEAST_LOG_BYTES: u64 = 256 << 20;
 /// What it may take for each of many.
 const LOG_BYTES_OF_A_THREAD: u64 = 4 << 20;
-/// What the pool has for each: some pages are held by who stands still in the midst of them. 500 threads under `mixed` had all 128
-/// pages of one MiB in use for as long as a transaction waits for one.
+/// What the pool has for each: some pages are held by who stands still in the midst of them. 500 threads under `mixed`
+/// had all 128 pages of one MiB in use for as long as a transaction waits for one.
 const POOL_BYTES_OF_A_THREAD: u64 = 64 << 10;
 
 /// Branches, accounts and so on are few, so that transactions meet.
@@ -150,8 +155,9 @@ fn draw_settings(random: &mut Xorshift, threads: usize) -> Vec<(String, String)>
 
 /// What the log may take of a database on which so many threads work.
 ///
-/// What is written stays in it until all have ended who were open then, and of many threads on few processors each takes long to
-/// come to its end: of 500 under `cycle` the oldest had been open for 2.6 s when the others had filled three eighths of 256 MiB.
+/// What is written stays in it until all have ended who were open then, and of many threads on few processors each
+/// takes long to come to its end: of 500 under `cycle` the oldest had been open for 2.6 s when the others had filled
+/// three eighths of 256 MiB.
 fn log_bytes(threads: usize) -> u64 {
     LEAST_LOG_BYTES.max(threads as u64 * LOG_BYTES_OF_A_THREAD)
 }

@@ -29,7 +29,8 @@ pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
     })
 }
 
-/// What is listed, as in `--threads 1,2`, is there once: twice it would be measured twice, and its results be indistinguishable.
+/// What is listed, as in `--threads 1,2`, is there once: twice it would be measured twice, and its results be
+/// indistinguishable.
 fn refuse_repetitions(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
     let repetition = command.get_arguments().find_map(|list| repeated(list, matches));
     if let Some(message) = repetition {

@@ -17,8 +17,8 @@ use crate::{
 /// Checks everything in a database: pages, trees, free space and the log.
 ///
 /// Reads every page, checks its checksum, the order of its keys, its fences and links, compares the free space with the
-/// pages in use, and reads the log. Nothing on the disk changes: a database that was not closed in good order is recovered
-/// in memory first.
+/// pages in use, and reads the log. Nothing on the disk changes: a database that was not closed in good order is
+/// recovered in memory first.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
@@ -30,7 +30,8 @@ pub(crate) struct VerifyArgs {
     json: bool,
 }
 
-/// How long those who read or load tables wait for a lock: only a prepared transaction, about which nobody has decided, can have some.
+/// How long those who read or load tables wait for a lock: only a prepared transaction, about which nobody has decided,
+/// can have some.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\

@@ -25,7 +25,8 @@ fn report(arguments: &str) -> serde_json::Value {
     serde_json::from_str(printed.lines().last().unwrap()).unwrap()
 }
 
-/// The report of a short run. One in which too little came about, on a slow machine or disk, is done again, and lasts longer.
+/// The report of a short run. One in which too little came about, on a slow machine or disk, is done again, and lasts
+/// longer.
 fn long_enough(arguments: &str, is_enough: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     let mut found = report(arguments);
     for factor in [8.0, 64.0] {
@@ -149,8 +150,8 @@ fn transactions_can_be_given_to_threads_of_the_engine() {
     assert_eq!((&report["commits"], &report["consistent"]), (&300.into(), &true.into()));
 }
 
-/// The engine's threads draw the transactions themselves: of all workloads, foreseen and not, split and not; what they count is
-/// what the checks find.
+/// The engine's threads draw the transactions themselves: of all workloads, foreseen and not, split and not; what they
+/// count is what the checks find.
 #[test]
 fn threads_of_the_engine_can_draw_transactions_themselves() {
     for workload in [
@@ -176,8 +177,8 @@ fn threads_of_the_engine_can_draw_transactions_themselves() {
     }
 }
 
-/// Transactions stay in as many partitions as is asked for, and take one message more; in the other ways of running them, and
-/// with a table for each partition, the same transactions are as consistent.
+/// Transactions stay in as many partitions as is asked for, and take one message more; in the other ways of running
+/// them, and with a table for each partition, the same transactions are as consistent.
 #[test]
 fn transactions_touch_as_many_partitions_as_is_asked_for() {
     let run = |more: &str| {
@@ -322,7 +323,8 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Interrupts a run once it has made its database in `directory`, which is for temporary ones, too; what it has printed, and said.
+/// Interrupts a run once it has made its database in `directory`, which is for temporary ones, too; what it has
+/// printed, and said.
 #[track_caller]
 fn interrupted(arguments: &str, directory: &Path) -> (String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))

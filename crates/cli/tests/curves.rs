@@ -1,5 +1,5 @@
-//! The curves of the literature, on simulated machines of as many cores (`crates/env/SIMULATOR.md`, "Beside real machines and the
-//! papers"): which fall, which do not, and how far, on the machine as it is.
+//! The curves of the literature, on simulated machines of as many cores (`crates/env/SIMULATOR.md`, "Beside real
+//! machines and the papers"): which fall, which do not, and how far, on the machine as it is.
 #![cfg(foreshore_sim)]
 
 use std::process::Command;
@@ -20,9 +20,9 @@ fn commits_per_s(command: &str) -> f64 {
     report["commits_per_s"].as_f64().unwrap()
 }
 
-/// Contended latches by 1, 10 and 80 threads: spinlocks collapse, the ticket lock falls with the number of those that look, and
-/// the queue goes on where the first hand-over has left it. The optimistic latch, whose writers back off, is as fast as ever by ten; what it
-/// does by 80 depends on the machine.
+/// Contended latches by 1, 10 and 80 threads: spinlocks collapse, the ticket lock falls with the number of those that
+/// look, and the queue goes on where the first hand-over has left it. The optimistic latch, whose writers back off, is
+/// as fast as ever by ten; what it does by 80 depends on the machine.
 #[test]
 fn spinlocks_collapse_and_queues_do_not() {
     let curve = |latch: &str| {
@@ -47,8 +47,8 @@ fn spinlocks_collapse_and_queues_do_not() {
     assert!(optimistic[1] > 0.7 * optimistic[0], "{optimistic:?}");
 }
 
-/// Jung et al., Figure 1, 64 threads: one mutex around the lock table does less with 32 cores than with 8, the staged table three times
-/// as much, and the road's, too.
+/// Jung et al., Figure 1, 64 threads: one mutex around the lock table does less with 32 cores than with 8, the staged
+/// table three times as much, and the road's, too.
 #[test]
 fn the_lock_table_under_one_mutex_collapses() {
     let by = |table: &str, cores: u32| {
@@ -64,8 +64,8 @@ fn the_lock_table_under_one_mutex_collapses() {
     assert!(latched[1] > 2.0 * latched[0], "{latched:?}");
 }
 
-/// Two-phase locking on hot records that are only read (Ren et al., Figures 1 and 11b): where all share an intent lock in the table, 80
-/// cores do less than 40; where it is a transaction's own affair, they do nearly twice as much.
+/// Two-phase locking on hot records that are only read (Ren et al., Figures 1 and 11b): where all share an intent lock
+/// in the table, 80 cores do less than 40; where it is a transaction's own affair, they do nearly twice as much.
 #[test]
 fn shared_intent_locks_fall_with_cores() {
     let by = |table: &str, intents: &str, cores: u32| {

@@ -1,4 +1,5 @@
-//! The commands in the book (`docs/`): every block that is marked to be run is run, page by page, in an empty directory.
+//! The commands in the book (`docs/`): every block that is marked to be run is run, page by page, in an empty
+//! directory.
 #![cfg(not(foreshore_sim))]
 
 use std::{
@@ -133,7 +134,8 @@ fn the_summary_is_complete() {
     }
 }
 
-/// Every fence is one that a test looks at: commands that are run above, Rust that the tests of the library compile and run, or output.
+/// Every fence is one that a test looks at: commands that are run above, Rust that the tests of the library compile and
+/// run, or output.
 #[test]
 fn no_command_stands_beside_the_tests() {
     let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../foreshore/src/lib.rs");
@@ -244,7 +246,8 @@ fn anchors(text: &str) -> Vec<String> {
     names
 }
 
-/// What is wrong with the links of a page that lies in `folder`: each goes to a file of the repository, and to a heading that is in it.
+/// What is wrong with the links of a page that lies in `folder`: each goes to a file of the repository, and to a
+/// heading that is in it.
 fn broken_links(text: &str, own: &Path) -> Vec<String> {
     let prose = prose(text);
     let links = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());

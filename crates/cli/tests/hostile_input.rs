@@ -1,5 +1,5 @@
-//! `foreshore load` on files that nobody meant: words, never a panic, and a sound database. `FORESHORE_MUTATIONS` is how many are
-//! tried.
+//! `foreshore load` on files that nobody meant: words, never a panic, and a sound database. `FORESHORE_MUTATIONS` is
+//! how many are tried.
 
 use std::{
     fs,

@@ -205,8 +205,8 @@ fn a_lost_chunk_costs_its_value() {
     assert!(lost > 0 && table["rows"] == 6 - lost, "{report}");
 }
 
-/// In the place of the data file there is something else: nothing is read through it, nobody waits for its other end, and it is said
-/// what there is.
+/// In the place of the data file there is something else: nothing is read through it, nobody waits for its other end,
+/// and it is said what there is.
 #[test]
 fn a_data_file_that_is_none() {
     let scene = Scene::new();
@@ -232,8 +232,8 @@ fn a_data_file_that_is_none() {
     scene.salvage_whole();
 }
 
-/// In the place of a spare of the log there is something else, and nothing is lost with that. Who opens the database to write removes
-/// it, if it is no directory, and leaves alone what a link leads to.
+/// In the place of a spare of the log there is something else, and nothing is lost with that. Who opens the database to
+/// write removes it, if it is no directory, and leaves alone what a link leads to.
 #[test]
 fn a_spare_of_the_log_that_is_none() {
     let scene = Scene::new();
@@ -251,8 +251,8 @@ fn a_spare_of_the_log_that_is_none() {
     assert!(Database::open(scene.database()).is_err());
 }
 
-/// A data file that somebody has made 64 GiB long, without a byte in it: it takes no longer to look through what is not there. And pages
-/// in use whose bytes are gone are lost, hole or not.
+/// A data file that somebody has made 64 GiB long, without a byte in it: it takes no longer to look through what is not
+/// there. And pages in use whose bytes are gone are lost, hole or not.
 #[test]
 fn holes_are_passed_over() {
     for rebuilt in [false, true] {
@@ -508,7 +508,8 @@ fn foreign_files_are_in_nobody_s_way() {
     scene.salvage_whole();
 }
 
-/// After a crash, one byte of the log damaged: what was committed before it is saved, with its name, and the damage is named.
+/// After a crash, one byte of the log damaged: what was committed before it is saved, with its name, and the damage is
+/// named.
 #[test]
 fn a_damaged_log_is_repeated_up_to_the_damage() {
     let scene = Scene::new();
@@ -579,7 +580,8 @@ fn what_cannot_be_done_is_said() {
 /// What this user may not read is not lost: that is for somebody who may.
 #[test]
 fn what_may_not_be_read_is_not_damaged() {
-    // Everybody's directory, with a copy of the program: root may read everything, so whoever that is becomes somebody else.
+    // Everybody's directory, with a copy of the program: root may read everything, so whoever that is becomes somebody
+    // else.
     const NOBODY: u32 = 65_534;
     let scene = Scene::new();
     let place = scene.directory.path();

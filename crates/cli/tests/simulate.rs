@@ -60,9 +60,9 @@ fn the_whole_engine_runs_the_same_again() {
     assert_ne!(first, run("2", "short"));
 }
 
-/// Transactions that read without locks change no line of memory that others change, from their beginning to their end: hardly a line
-/// moves, of records that all cores have in their caches, and twice the cores do twice as much. What moves is the counter from which
-/// each thread takes a block of ids for some fifty of them.
+/// Transactions that read without locks change no line of memory that others change, from their beginning to their end:
+/// hardly a line moves, of records that all cores have in their caches, and twice the cores do twice as much. What
+/// moves is the counter from which each thread takes a block of ids for some fifty of them.
 #[cfg(foreshore_sim)]
 #[test]
 fn reads_without_locks_have_no_line_in_common() {
@@ -122,7 +122,8 @@ fn counted_transactions_take_the_time_of_the_cores() {
     }
 }
 
-/// What is counted is what the measured transactions did: loading and warming up have no part in it, however much there is to load.
+/// What is counted is what the measured transactions did: loading and warming up have no part in it, however much there
+/// is to load.
 #[cfg(foreshore_sim)]
 #[test]
 fn what_was_loaded_is_no_part_of_counted_transactions() {
@@ -154,9 +155,9 @@ fn every_latch_is_simulated() {
     assert!(results.iter().all(|result| result["acquisitions_per_s"].as_f64().unwrap() > 0.0));
 }
 
-/// Table 3 of Böttcher et al. at 40 threads, in cycles that processors spend for an acquisition: readers within a factor of two, and
-/// writers in the paper's order. Of the spinlock that writes and of the queue it is known how far they are off (SIMULATOR.md), and it is not
-/// to become more.
+/// Table 3 of Böttcher et al. at 40 threads, in cycles that processors spend for an acquisition: readers within a
+/// factor of two, and writers in the paper's order. Of the spinlock that writes and of the queue it is known how far
+/// they are off (SIMULATOR.md), and it is not to become more.
 #[cfg(foreshore_sim)]
 #[test]
 fn latches_cost_what_the_paper_measured() {
@@ -409,8 +410,8 @@ fn figures_have_bands() {
     assert!(text.contains("the least and the most on it and on machines that are a little other"), "{text}");
 }
 
-/// What a machine of `--bands` comes to is what it comes to by itself: nothing is left of the machine before it, neither in its memory
-/// nor elsewhere. So it is with each run of those that have a machine of their own.
+/// What a machine of `--bands` comes to is what it comes to by itself: nothing is left of the machine before it,
+/// neither in its memory nor elsewhere. So it is with each run of those that have a machine of their own.
 #[cfg(foreshore_sim)]
 #[test]
 fn machines_know_nothing_of_those_before_them() {
@@ -461,7 +462,8 @@ fn comparisons_have_bands() {
             "commits_per_s",
         ),
         (
-            // Which waits for its log most of the time. Two sockets: within one only retention differs, and that may come to the same.
+            // Which waits for its log most of the time. Two sockets: within one only retention differs, and that may
+            // come to the same.
             "killpolicy --policy youngest,shortest_pipeline --accounts 50 --log-latency 30us --cores 12 --seconds 0.006 --warm-up 0.001"
                 .to_owned(),
             "/rows",
@@ -547,8 +549,8 @@ fn the_costs_of_locks_are_counted() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// The gate looks for every fault that there is (`--plant all`); here, for one of each kind of answer: one that is found, with the seed
-/// that shows it again, and one that does not exist.
+/// The gate looks for every fault that there is (`--plant all`); here, for one of each kind of answer: one that is
+/// found, with the seed that shows it again, and one that does not exist.
 #[cfg(foreshore_sim)]
 #[test]
 fn planted_faults_are_found_or_unknown() {
@@ -577,15 +579,17 @@ fn the_simulators_own_speed_is_measured() {
     assert_eq!(simulate(&["speed", "--cores", "0"]).status.code(), Some(2));
 }
 
-/// Where one role has too much to do and the other too little, threads move, what is to be done goes to them, and more gets done:
-/// to execution, with no more procedures than one thread has room for; and to control, from the one thread that locks by default,
-/// where cores are all in one socket or threads are pinned: else it depends on where the threads are that move.
+/// Where one role has too much to do and the other too little, threads move, what is to be done goes to them, and more
+/// gets done: to execution, with no more procedures than one thread has room for; and to control, from the one thread
+/// that locks by default, where cores are all in one socket or threads are pinned: else it depends on where the threads
+/// are that move.
 #[cfg(foreshore_sim)]
 #[test]
 fn threads_move_to_the_role_that_has_more_to_do() {
-    // Machine, threads that lock and that run, procedures for each of these; how much better it has to get, in percent. Of the
-    // sixteen cores of the last one six are in another socket: which threads move is good luck there, unless these stay where
-    // their numbers say. With this seed it is bad: 330,000 commits a second, where nobody moves 394,000.
+    // Machine, threads that lock and that run, procedures for each of these; how much better it has to get, in percent.
+    // Of the sixteen cores of the last one six are in another socket: which threads move is good luck there, unless
+    // these stay where their numbers say. With this seed it is bad: 330,000 commits a second, where nobody moves
+    // 394,000.
     for (profile, control, execution, in_flight, better, counted) in [
         ("westmere8x10", 4, 1, 12, 150, "moves_to_execution"),
         ("niagara32", 1, 15, 4, 40, "moves_to_control"),
@@ -620,10 +624,10 @@ fn threads_move_to_the_role_that_has_more_to_do() {
     }
 }
 
-/// How a transaction of ten records changes shared memory and which messages it takes, under each execution, where hardly anybody
-/// is in anybody's way: the atomic changes of all threads together, in the machine's count. Within a tenth of the table: who makes
-/// one dearer says why, who makes one cheaper puts the new figure here. A reference to the database that is counted for a transaction
-/// is two of them; they lie on lines of the transaction's place.
+/// How a transaction of ten records changes shared memory and which messages it takes, under each execution, where
+/// hardly anybody is in anybody's way: the atomic changes of all threads together, in the machine's count. Within a
+/// tenth of the table: who makes one dearer says why, who makes one cheaper puts the new figure here. A reference to
+/// the database that is counted for a transaction is two of them; they lie on lines of the transaction's place.
 #[cfg(foreshore_sim)]
 #[test]
 fn each_execution_costs_what_it_did() {

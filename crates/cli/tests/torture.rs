@@ -146,7 +146,8 @@ fn an_occupied_directory_is_refused() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("is not empty"));
 }
 
-/// A disk that is really full is no finding. As one on which the child, and whoever looks after it, meets a limit on the size of files.
+/// A disk that is really full is no finding. As one on which the child, and whoever looks after it, meets a limit on
+/// the size of files.
 #[test]
 fn without_room_there_is_no_verdict() {
     let directory = tempfile::tempdir().unwrap();

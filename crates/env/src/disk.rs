@@ -59,8 +59,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Whether something is there.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Whether `path`, where nothing need be yet, is the existing `directory` or lies in it, whatever names, links and mounts
-    /// lead there. A disk that has none of these compares the names.
+    /// Whether `path`, where nothing need be yet, is the existing `directory` or lies in it, whatever names, links and
+    /// mounts lead there. A disk that has none of these compares the names.
     fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
         Ok(without_dots(path).starts_with(without_dots(directory)))
     }
@@ -69,8 +69,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `None` when somebody holds it. Dropping the box gives it back.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
 
-    /// Takes a shared lock on a lock file, which must exist and is opened for reading only: any number may have one, while
-    /// nobody has the exclusive one. `None` when somebody has.
+    /// Takes a shared lock on a lock file, which must exist and is opened for reading only: any number may have one,
+    /// while nobody has the exclusive one. `None` when somebody has.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
 }
 
@@ -100,9 +100,10 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         self.write_all_at(&parts.to_vec(), offset)
     }
 
-    /// As [`DiskFile::write_parts_at`], for what nobody will read soon: past the system's cache, where the file allows it. That spares
-    /// the processor a copy, and a sync that follows the search for it. Whole blocks of [`BLOCK_BYTES`] go that way if each part begins
-    /// and ends at a multiple of the block, in memory and in the file; anything else goes as usual.
+    /// As [`DiskFile::write_parts_at`], for what nobody will read soon: past the system's cache, where the file allows
+    /// it. That spares the processor a copy, and a sync that follows the search for it. Whole blocks of [`BLOCK_BYTES`]
+    /// go that way if each part begins and ends at a multiple of the block, in memory and in the file; anything else
+    /// goes as usual.
     fn stream_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
         self.write_parts_at(parts, offset)
     }
@@ -122,8 +123,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Whether nobody but its owner can reach the file: its permissions, and that it has one name. Without permissions and
-    /// links there is nobody else.
+    /// Whether nobody but its owner can reach the file: its permissions, and that it has one name. Without permissions
+    /// and links there is nobody else.
     fn is_private(&self) -> io::Result<bool> {
         Ok(true)
     }
@@ -133,8 +134,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(true)
     }
 
-    /// The first place from `offset` on where there may be something but zeros, or `None`: from there to its end the file is a hole.
-    /// A file that does not know its holes gives `offset`.
+    /// The first place from `offset` on where there may be something but zeros, or `None`: from there to its end the
+    /// file is a hole. A file that does not know its holes gives `offset`.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         Ok(Some(offset))
     }
@@ -142,7 +143,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Reserves space for these bytes, so that writing there cannot run out of it. A file that ends before them is lengthened.
+    /// Reserves space for these bytes, so that writing there cannot run out of it. A file that ends before them is
+    /// lengthened.
     fn allocate(&self, range: Range<u64>) -> io::Result<()>;
 
     /// Reads exactly `buffer.len()` bytes; an error of kind `UnexpectedEof` when the file ends before.

@@ -1,5 +1,5 @@
-//! The only door of Foreshore to atomics, cells, threads, thread-locals, processes, time, randomness and files, so that one
-//! source runs in three worlds:
+//! The only door of Foreshore to atomics, cells, threads, thread-locals, processes, time, randomness and files, so that
+//! one source runs in three worlds:
 //!
 //! - **real** (default): re-exports of `std`, at no cost;
 //! - **`--cfg foreshore_loom`**: loom's types, for exhaustive checks of the small latch-free parts;

@@ -1,8 +1,8 @@
 //! Which process this is.
 //!
-//! A fork has a copy of all memory, but of the threads only the one that made it, so what needs the others must know that it is in
-//! a fork. Asking the system for the process's number takes as long as a short transaction has; on Linux there is a page of memory
-//! instead that forks find empty.
+//! A fork has a copy of all memory, but of the threads only the one that made it, so what needs the others must know
+//! that it is in a fork. Asking the system for the process's number takes as long as a short transaction has; on Linux
+//! there is a page of memory instead that forks find empty.
 
 use crate::{
     random,
@@ -14,8 +14,8 @@ use crate::{
 pub struct Owner {
     /// What the mark held, else the number of the process.
     token: u64,
-    /// Holds a random number, and 0 in a fork that owns nothing yet: a fork in another namespace may have the number of its parent.
-    /// Relaxed: it never changes in a process but from 0.
+    /// Holds a random number, and 0 in a fork that owns nothing yet: a fork in another namespace may have the number of
+    /// its parent. Relaxed: it never changes in a process but from 0.
     mark: Option<&'static AtomicU64>,
 }
 
@@ -60,8 +60,8 @@ fn mark() -> Option<&'static AtomicU64> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the system chooses a place where nothing is.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, flags) }.ok()?;
-        // SAFETY: the page is this function's alone. That a fork finds it zeroed is a value like others. Systems that know nothing
-        // of that refuse; then the page stays unused.
+        // SAFETY: the page is this function's alone. That a fork finds it zeroed is a value like others. Systems that
+        // know nothing of that refuse; then the page stays unused.
         unsafe { madvise(page, BYTES, Advice::LinuxWipeOnFork) }.ok()?;
         // SAFETY: it is aligned as pages are, zeroed, never unmapped, and from now on used as this atomic only.
         Some(unsafe { AtomicU64::from_ptr(page.cast()) })
@@ -91,8 +91,8 @@ mod tests {
             let own = Owner::here().is_here() && inherited.iter().all(|owner| !owner.is_here());
             if foreign && own { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
         };
-        // SAFETY: in the fork it asks for the process's number and for random ones, and reads and writes memory; it takes no lock of another
-        // thread.
+        // SAFETY: in the fork it asks for the process's number and for random ones, and reads and writes memory; it
+        // takes no lock of another thread.
         unsafe { command.pre_exec(ask) };
         assert!(command.status().unwrap().success());
         assert!(kept.iter().all(Owner::is_here));

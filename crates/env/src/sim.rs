@@ -1,15 +1,15 @@
 //! A deterministic many-core machine in virtual time, on which the engine's own code runs.
 //!
-//! [`simulate`] runs a program whose threads are fibers on one thread of the operating system. Every access to an atomic
-//! is an event; the kernel decides in which order events take place. Two kinds of world:
+//! [`simulate`] runs a program whose threads are fibers on one thread of the operating system. Every access to an
+//! atomic is an event; the kernel decides in which order events take place. Two kinds of world:
 //!
 //! - [`World::Machine`]: cores with clocks, caches and an operating system. The core with the smallest clock goes next,
 //!   and each access costs what the state of its cache line says: how the engine scales on machines that nobody has.
 //! - [`World::Explorer`]: no costs, but schedules that a machine would rarely show: a hunt for bugs.
 //!
 //! One seed gives one run, to the byte, on every machine, if the program is the first that the process simulates and
-//! keeps to this crate for everything that is not deterministic. The page `SIMULATOR.md` of this crate says how it works, and leads to
-//! what is not modelled.
+//! keeps to this crate for everything that is not deterministic. The page `SIMULATOR.md` of this crate says how it
+//! works, and leads to what is not modelled.
 #![allow(clippy::disallowed_types)]
 
 mod arena;
@@ -211,7 +211,8 @@ fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>,
     let mut outcome = None;
     let place = &mut outcome;
     let body: Box<dyn FnOnce() + '_> = Box::new(|| *place = Some(catch_unwind(AssertUnwindSafe(main))));
-    // SAFETY: what the body borrows outlives the run: its fiber has ended, or is abandoned for good, when `run` returns.
+    // SAFETY: what the body borrows outlives the run: its fiber has ended, or is abandoned for good, when `run`
+    // returns.
     let body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(body) };
     let ended = kernel::run(Box::new(kernel), body).map_err(Failed::Memory)?;
     let elapsed = Duration::from_nanos(ended.kernel.clock / time::PICOSECONDS);
@@ -244,8 +245,9 @@ pub fn count_anew() {
 }
 
 /// Whether the machine charges accesses to memory, as it does from the beginning. For what only prepares a measurement:
-/// while it does not, each access takes the same time, cores may be a microsecond ahead of each other, and no line moves.
-/// What is prepared so lies in the memories of all sockets in turn, and in their last caches if all of it finds room there.
+/// while it does not, each access takes the same time, cores may be a microsecond ahead of each other, and no line
+/// moves. What is prepared so lies in the memories of all sockets in turn, and in their last caches if all of it finds
+/// room there.
 pub fn set_charging(charging: bool) {
     calls::turn();
     kernel::with(|kernel| {
@@ -331,7 +333,8 @@ pub(crate) fn entropy() -> u64 {
         .unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
-/// Asks the real machine to fetch the line of a place, wherever that is, for the simulator will need it soon. x86-64 only.
+/// Asks the real machine to fetch the line of a place, wherever that is, for the simulator will need it soon. x86-64
+/// only.
 #[inline(always)]
 fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

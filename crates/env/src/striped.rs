@@ -9,8 +9,9 @@ const STRIPES: usize = 256;
 
 /// An [`Arc`] of which many threads need a reference for a moment each: it has 256 counts, on lines of their own.
 ///
-/// To clone an [`Arc`], and to drop the clone, changes one line of memory that all threads want, which limits what they can do
-/// together to some millions of such references a second, however many they are. A [`Handle`] is counted where its user says.
+/// To clone an [`Arc`], and to drop the clone, changes one line of memory that all threads want, which limits what they
+/// can do together to some millions of such references a second, however many they are. A [`Handle`] is counted where
+/// its user says.
 pub struct StripedArc<T> {
     whole: Arc<T>,
     stripes: Box<[Arc<CachePadded<Stripe<T>>>]>,
@@ -40,7 +41,8 @@ impl<T> StripedArc<T> {
         StripedArc { stripes: (0..STRIPES).map(|_| Stripe::new(&whole)).collect(), whole }
     }
 
-    /// A reference that is counted at `place`: that of a slot, say, which its thread uses again and again. Any number will do.
+    /// A reference that is counted at `place`: that of a slot, say, which its thread uses again and again. Any number
+    /// will do.
     #[inline]
     pub fn handle(&self, place: usize) -> Handle<T> {
         let stripe = &self.stripes[place % STRIPES];
@@ -105,7 +107,8 @@ impl<T> Drop for Counted<T> {
 }
 
 impl<T> Handle<T> {
-    /// A reference whose clones are counted by themselves: for a session, which has one transaction after another. Allocates.
+    /// A reference whose clones are counted by themselves: for a session, which has one transaction after another.
+    /// Allocates.
     pub fn alone(whole: &Arc<T>) -> Handle<T> {
         Handle { value: NonNull::from(&**whole), counted: Counted::in_stripe(&Stripe::new(whole)) }
     }
@@ -132,8 +135,8 @@ impl<T> Deref for Handle<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `value` is what an `Arc` owns, which `counted` has, itself or in its stripe; it does not move, and nobody has it
-        // exclusively while there is a reference.
+        // SAFETY: `value` is what an `Arc` owns, which `counted` has, itself or in its stripe; it does not move, and
+        // nobody has it exclusively while there is a reference.
         unsafe { self.value.as_ref() }
     }
 }

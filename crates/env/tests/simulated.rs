@@ -76,8 +76,9 @@ fn turns_replay() {
     }
 }
 
-/// ENV-9. Sleeping while nothing changes is no other machine: waits by `spin_until` and waits that run every round come to the
-/// same times and counts, whatever is done under the latch, and whether there are cores for all threads or not. The rounds end, too.
+/// ENV-9. Sleeping while nothing changes is no other machine: waits by `spin_until` and waits that run every round come
+/// to the same times and counts, whatever is done under the latch, and whether there are cores for all threads or not.
+/// The rounds end, too.
 #[test]
 fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
     const ROUNDS: u64 = 60;

@@ -22,8 +22,8 @@ pub struct Answer {
     pub program: String,
     /// The program's version.
     pub version: String,
-    /// The commit that the program is built from, with `+` and a checksum of the sources if these had changed; `unknown` where
-    /// it was built outside a checkout.
+    /// The commit that the program is built from, with `+` and a checksum of the sources if these had changed;
+    /// `unknown` where it was built outside a checkout.
     pub commit: String,
     /// Where.
     pub machine: Machine,
@@ -31,8 +31,8 @@ pub struct Answer {
     pub began_unix_s: u64,
     /// How long it took.
     pub seconds: f64,
-    /// How long processors computed for it: what it would take on a machine that does nothing else. `None` where the system does
-    /// not tell.
+    /// How long processors computed for it: what it would take on a machine that does nothing else. `None` where the
+    /// system does not tell.
     #[serde(default)]
     pub computed_seconds: Option<f64>,
     /// What the program printed.

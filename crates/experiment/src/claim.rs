@@ -63,9 +63,9 @@ pub enum Check {
         /// And holds in shape if it lies at least in here.
         shape: (f64, f64),
     },
-    /// Quantities from the largest down, of which the first and the last are not alike. Holds if each is above all that follow, in shape
-    /// if the first is the largest and the last is the smallest; what differs by less than [`ALIKE`] may stand either way, and nothing
-    /// is above anything unless it is above 0.
+    /// Quantities from the largest down, of which the first and the last are not alike. Holds if each is above all that
+    /// follow, in shape if the first is the largest and the last is the smallest; what differs by less than [`ALIKE`]
+    /// may stand either way, and nothing is above anything unless it is above 0.
     Order(Vec<Quantity>),
 }
 
@@ -154,8 +154,8 @@ impl Quantity {
 }
 
 impl Claim {
-    /// A ratio that the paper gives as a number: holds within a factor of `within`, and in shape, when it is on the same side of
-    /// 1 and differs from it by more than a tenth.
+    /// A ratio that the paper gives as a number: holds within a factor of `within`, and in shape, when it is on the
+    /// same side of 1 and differs from it by more than a tenth.
     pub fn times(says: &'static str, of: Quantity, to: Quantity, paper: f64, within: f64) -> Claim {
         let shape = if paper >= 1.0 { (1.1, f64::INFINITY) } else { (0.0, 1.0 / 1.1) };
         let holds = ((paper / within).max(shape.0), (paper * within).min(shape.1));
@@ -163,7 +163,8 @@ impl Claim {
         Claim { says, paper: format!("{} ×", rounded(paper)), check, reason: None }
     }
 
-    /// A part that the paper gives as a number: as [`Claim::times`], and in shape within the square of `within`, so that nothing is not a part.
+    /// A part that the paper gives as a number: as [`Claim::times`], and in shape within the square of `within`, so
+    /// that nothing is not a part.
     pub fn keeps(says: &'static str, of: Quantity, to: Quantity, paper: f64, within: f64) -> Claim {
         let most = 1.0 / 1.1;
         let holds = (paper / within, (paper * within).min(most));

@@ -1,5 +1,5 @@
-//! The page of all experiments: one HTML file that needs nothing else, neither a network nor a script. It is well-formed XML,
-//! too, so that a test can read it.
+//! The page of all experiments: one HTML file that needs nothing else, neither a network nor a script. It is
+//! well-formed XML, too, so that a test can read it.
 
 mod picture;
 mod style;
@@ -203,8 +203,8 @@ fn figure_of(out: &mut String, id: &str, plot: &Plot, judgement: &Judgement) -> 
     Ok(())
 }
 
-/// The commands, the machine, the programs and the seeds. A real run and a simulated one have a program each; answers of more
-/// than these were given by programs that differ.
+/// The commands, the machine, the programs and the seeds. A real run and a simulated one have a program each; answers
+/// of more than these were given by programs that differ.
 fn provenance(out: &mut String, experiment: &Experiment, answers: &[Answer], scale: &str) {
     let seeds: Vec<String> = answers
         .iter()

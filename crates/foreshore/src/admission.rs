@@ -1,35 +1,37 @@
-//! Keeping a crowd from trampling itself: how many transactions run at a time when most of them are in each other's way.
+//! Keeping a crowd from trampling itself: how many transactions run at a time when most of them are in each other's
+//! way.
 //!
-//! Two-phase locking thrashes. When many transactions want a few records, each that is let in beyond a certain number makes more
-//! others give way than it completes (Carey, Krishnamurthi, Livny 1990; Weikum et al. 1994). So when more than one run in twenty
-//! ends as the victim of a deadlock, transactions are let in by a limit that looks for the most that stays below that: it
-//! halves when there are too many victims and rises slowly when there are none.
+//! Two-phase locking thrashes. When many transactions want a few records, each that is let in beyond a certain number
+//! makes more others give way than it completes (Carey, Krishnamurthi, Livny 1990; Weikum et al. 1994). So when more
+//! than one run in twenty ends as the victim of a deadlock, transactions are let in by a limit that looks for the most
+//! that stays below that: it halves when there are too many victims and rises slowly when there are none.
 //!
-//! And it forms convoys (Blasgen, Gray, Mitoma, Price 1979). When more threads wait for locks than there are processors, a lock that is
-//! released goes to a thread that sleeps, and all behind it wait until it has been woken and has run: each wait costs two switches of
-//! threads, and finds cold caches. So when waits for locks add up to more than [`CONVOY`](convoy::CONVOY) threads for each processor, and processors are
-//! busy, no more transactions are let in than there are processors. That limit rises while these have time to spare, and falls
-//! again when they have none.
+//! And it forms convoys (Blasgen, Gray, Mitoma, Price 1979). When more threads wait for locks than there are
+//! processors, a lock that is released goes to a thread that sleeps, and all behind it wait until it has been woken and
+//! has run: each wait costs two switches of threads, and finds cold caches. So when waits for locks add up to more than
+//! [`CONVOY`](convoy::CONVOY) threads for each processor, and processors are busy, no more transactions are let in than
+//! there are processors. That limit rises while these have time to spare, and falls again when they have none.
 //!
-//! Threads that are let in have *turns*: one runs its transactions one after another for [`TURN`], and then lets in the next.
-//! As long as nobody is in the way there is no limit and nothing is counted: a transaction reads one word that nobody writes.
+//! Threads that are let in have *turns*: one runs its transactions one after another for [`TURN`], and then lets in the
+//! next. As long as nobody is in the way there is no limit and nothing is counted: a transaction reads one word that
+//! nobody writes.
 //!
-//! How low it may go depends on the policy. Where transactions wait for each other (dreadlocks, the wait-for graph, time limits),
-//! those who wait keep their locks, others wait for these, and one at a time may be the most. Where they give way before they wait
-//! (wait-die, wound-wait, no-wait), many victims are the rule, and no harm as long as each has a processor of its own to run on
-//! in vain. What makes such a crowd collapse is that those who hold the locks have none: the limit stays at the number of
-//! processors.
+//! How low it may go depends on the policy. Where transactions wait for each other (dreadlocks, the wait-for graph,
+//! time limits), those who wait keep their locks, others wait for these, and one at a time may be the most. Where they
+//! give way before they wait (wait-die, wound-wait, no-wait), many victims are the rule, and no harm as long as each
+//! has a processor of its own to run on in vain. What makes such a crowd collapse is that those who hold the locks have
+//! none: the limit stays at the number of processors.
 //!
-//! The limit is for the crowd alone: for threads that have lately been victims, and in a convoy those that have waited for locks.
-//! Others, which read another table say, come and go as ever. A thread has left the crowd when it was in nobody's way in
-//! [`PROBATION`](crowd::PROBATION) runs and for [`MEMORY`].
+//! The limit is for the crowd alone: for threads that have lately been victims, and in a convoy those that have waited
+//! for locks. Others, which read another table say, come and go as ever. A thread has left the crowd when it was in
+//! nobody's way in [`PROBATION`](crowd::PROBATION) runs and for [`MEMORY`].
 //!
 //! DB-9: a transaction that waits here has no lock yet, nor has its thread a turn. When nobody has left for
 //! [`PATIENCE`], all who wait go in, whatever the limit says: who is inside may be waiting for one of them.
 //!
-//! Those who wait have places in the order of their ages, and those who run for the first time come after all others, in the order
-//! in which they came, or nearly so (`queue.rs`). So whoever gave way once does not wait behind those who came later, and nobody is
-//! passed for ever.
+//! Those who wait have places in the order of their ages, and those who run for the first time come after all others,
+//! in the order in which they came, or nearly so (`queue.rs`). So whoever gave way once does not wait behind those who
+//! came later, and nobody is passed for ever.
 
 mod convoy;
 mod crowd;
@@ -55,7 +57,8 @@ use queue::{NEW, Queue, Seat};
 
 /// Nobody left for so long: those who wait go in.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Of so many transactions beside the crowd one looks whether it has gone, and of so many that have waited one whether they are many.
+/// Of so many transactions beside the crowd one looks whether it has gone, and of so many that have waited one whether
+/// they are many.
 const PASSES: u32 = 64;
 /// No limit.
 const FREE: u32 = u32::MAX;
@@ -91,8 +94,8 @@ pub(crate) struct Admission {
 struct State {
     /// What is known of the limit; `None`: there is none.
     limit: Option<Limit>,
-    /// Turns that are not over, with those of threads that were let in and have not looked yet, and those at rest of threads
-    /// that will not come back.
+    /// Turns that are not over, with those of threads that were let in and have not looked yet, and those at rest of
+    /// threads that will not come back.
     turns: Vec<Granted>,
     /// Those who wait and have not been let in.
     waiting: Queue,
@@ -165,8 +168,8 @@ impl Admission {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Waits for the right to run, if there is a limit and this thread is in the crowd; until `deadline` at most. `age`: that of
-    /// the transaction, if it has run before.
+    /// Waits for the right to run, if there is a limit and this thread is in the crowd; until `deadline` at most.
+    /// `age`: that of the transaction, if it has run before.
     pub(crate) fn enter(&self, age: Option<u64>, deadline: Option<Instant>) -> Option<Permit<'_>> {
         self.limit()?;
         self.enter_limited(age.unwrap_or(NEW), deadline)
@@ -251,8 +254,8 @@ impl Admission {
         state.watch.rest(now);
     }
 
-    /// One that had no permit became a victim: its thread belongs to the crowd from now on. `commits`: transactions that
-    /// have committed in this database so far, if it comes to that.
+    /// One that had no permit became a victim: its thread belongs to the crowd from now on. `commits`: transactions
+    /// that have committed in this database so far, if it comes to that.
     #[cold]
     pub(crate) fn note_victim(&self, commits: impl FnOnce() -> u64) {
         join(self.number);
@@ -272,7 +275,8 @@ impl Admission {
         (state.victims, state.commits) = (0, commits);
     }
 
-    /// A transaction has had to wait for a lock; `waited`: for how long all have, since the database was opened, if it comes to that.
+    /// A transaction has had to wait for a lock; `waited`: for how long all have, since the database was opened, if it
+    /// comes to that.
     #[cold]
     pub(crate) fn note_wait(&self, waited: impl FnOnce() -> Duration) {
         // Relaxed, both: it only has to come to it soon, and now and then.
@@ -318,8 +322,8 @@ impl Admission {
         }
         let next = state.let_in(now);
         drop(state);
-        // A thread that is woken may get the processor at once, before this one goes on: were the state locked meanwhile, nobody else
-        // could leave, and the processor of one that wants to would stand idle.
+        // A thread that is woken may get the processor at once, before this one goes on: were the state locked
+        // meanwhile, nobody else could leave, and the processor of one that wants to would stand idle.
         wake(&next);
         with_member(self.number, |member| member.left(Instant::now()));
     }
@@ -335,7 +339,8 @@ impl State {
         self.limit.as_ref().is_none_or(|limit| self.turns.len() < limit.value() as usize)
     }
 
-    /// Ends the turns of threads that have not come back, and lets in as many as there is room for; they have to be woken.
+    /// Ends the turns of threads that have not come back, and lets in as many as there is room for; they have to be
+    /// woken.
     #[must_use]
     fn let_in(&mut self, now: Instant) -> Vec<Arc<Seat>> {
         self.turns.retain(|granted| granted.until > now || !granted.turn.end_at_rest());
@@ -354,7 +359,8 @@ impl State {
         self.turns.push(Granted { turn: Arc::clone(turn), until: now + TURN });
     }
 
-    /// When its time should have come, twice over. If all whose turn it is stay away, those who wait must look after themselves.
+    /// When its time should have come, twice over. If all whose turn it is stay away, those who wait must look after
+    /// themselves.
     fn expectation(&self, seat: &Arc<Seat>) -> Duration {
         let before = self.waiting.before(seat).unwrap_or(0);
         let limit = self.limit.as_ref().map_or(1, |limit| limit.value() as usize);

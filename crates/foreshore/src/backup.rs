@@ -10,10 +10,11 @@ use crate::{
 };
 
 impl Database {
-    /// Makes a copy of the database in a directory that is absent or empty, while others read and write; durable when this
-    /// returns. The copy is a database like any other: it has all that was committed durably before this was called, and what
-    /// was committed up to some moment before it returns. Neither readers nor writers wait for it. It begins with a checkpoint, or, where
-    /// [`Database::checkpoint`] is refused because the log is full, at the one before.
+    /// Makes a copy of the database in a directory that is absent or empty, while others read and write; durable when
+    /// this returns. The copy is a database like any other: it has all that was committed durably before this was
+    /// called, and what was committed up to some moment before it returns. Neither readers nor writers wait for it. It
+    /// begins with a checkpoint, or, where [`Database::checkpoint`] is refused because the log is full, at the one
+    /// before.
     ///
     /// ```
     /// # use foreshore::Database;
@@ -27,9 +28,11 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::BackupStopped`] if it kept more than a quarter of what the log may hold
-    /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need; [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the database itself, under
-    /// whatever name, or is not empty; [`Error::Busy`] if a compaction cuts the file for a minute; [`Error::DiskFull`]; [`Error::Closed`],
-    /// [`Error::Poisoned`], [`Error::Forked`]. After any error the target is no database, and says so when it is opened.
+    /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need;
+    /// [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the
+    /// database itself, under whatever name, or is not empty; [`Error::Busy`] if a compaction cuts the file for a
+    /// minute; [`Error::DiskFull`]; [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any error the
+    /// target is no database, and says so when it is opened.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
         self.backup_with(target, |_| ControlFlow::Continue(()))
     }

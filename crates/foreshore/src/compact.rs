@@ -15,15 +15,16 @@ impl Database {
     /// this returns, in a time that does not depend on the table's size: its pages are freed in the background, also
     /// after the next opening. Used again, the name makes a new, empty table.
     ///
-    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]), or 10 s within the body of a transaction.
-    /// A transaction that was about to use it for the first time may be told [`Error::NoSuchTable`].
+    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]), or 10 s within the body of
+    /// a transaction. A transaction that was about to use it for the first time may be told [`Error::NoSuchTable`].
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] after that minute; [`Error::ReadOnly`]; [`Error::OutcomeUnknown`] if the log fails between the commit and its
-    /// confirmation; as any transaction that writes, [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`],
-    /// [`Error::LimitExceeded`] if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`],
-    /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but
-    /// [`Error::OutcomeUnknown`] the table is there.
+    /// [`Error::LockTimeout`] after that minute; [`Error::ReadOnly`]; [`Error::OutcomeUnknown`] if the log fails
+    /// between the commit and its confirmation; as any transaction that writes, [`Error::LogFull`], [`Error::LogHeld`],
+    /// [`Error::DiskFull`], [`Error::LimitExceeded`] if the data file is as large as it may be,
+    /// [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`], [`Error::Io`],
+    /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but [`Error::OutcomeUnknown`] the table is
+    /// there.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         self.drop_table_within(name, nested::at_most(DROP_WAIT))
     }
@@ -37,14 +38,15 @@ impl Database {
         dropped.map_err(|error| Error::from_operation(error, self.inner()))
     }
 
-    /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the data file
-    /// to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes) tells what is wholly
-    /// free now; of that, 16 pages and a thirty-second of the pages in use stay. What deleted records and half-empty leaves take
-    /// besides is not known before they are visited.
+    /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the
+    /// data file to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes)
+    /// tells what is wholly free now; of that, 16 pages and a thirty-second of the pages in use stay. What deleted
+    /// records and half-empty leaves take besides is not known before they are visited.
     ///
-    /// Others read and write meanwhile. What they have in use stays where it is ([`CompactReport::pages_left`]); a table that
-    /// somebody has locked exclusively is left alone. Costs about three times the moved pages in log. The
-    /// free pages that stay are there so that the file need not grow at once. Waits for a backup that copies pages, and for another compaction, a minute at most.
+    /// Others read and write meanwhile. What they have in use stays where it is ([`CompactReport::pages_left`]); a
+    /// table that somebody has locked exclusively is left alone. Costs about three times the moved pages in log. The
+    /// free pages that stay are there so that the file need not grow at once. Waits for a backup that copies pages, and
+    /// for another compaction, a minute at most.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
@@ -64,12 +66,13 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does; [`Error::Busy`] when a backup or
-    /// another compaction takes as long, or waits for this one because it calls it; [`Error::LogFull`] while others need all of the log;
-    /// [`Error::ReadOnly`]; as any transaction that writes, [`Error::LogHeld`], [`Error::DiskFull`],
-    /// [`Error::LimitExceeded`] if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`],
-    /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays
-    /// done, and is sound.
+    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does;
+    /// [`Error::Busy`] when a backup or another compaction takes as long, or waits for this one because it calls it;
+    /// [`Error::LogFull`] while others need all of the log; [`Error::ReadOnly`]; as any transaction that writes,
+    /// [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`] if the data file is as large as it may be,
+    /// [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`], [`Error::Io`],
+    /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays done, and is
+    /// sound.
     pub fn compact(&self) -> Result<CompactReport> {
         self.compact_with(|_| {})
     }

@@ -36,8 +36,8 @@ use crate::{
 use builder::Builder;
 
 /// An open database. Clones share it: give each thread its own clone. It is closed when the last clone and the last
-/// transaction are gone, or by [`Database::close`], which alone can tell that something went wrong then: call it, or [`Database::flush`], behind lazy
-/// or pipelined commits. What is never closed is recovered by the next opening.
+/// transaction are gone, or by [`Database::close`], which alone can tell that something went wrong then: call it, or
+/// [`Database::flush`], behind lazy or pipelined commits. What is never closed is recovered by the next opening.
 #[derive(Clone)]
 pub struct Database {
     inner: Arc<StripedArc<Inner>>,
@@ -53,7 +53,8 @@ pub(crate) struct Inner {
     pub(crate) admission: Option<Admission>,
     pub(crate) log_turns: LogTurns,
     pub(crate) path: PathBuf,
-    /// The threads of partitioned execution, from their first transaction on: every submission looks, so it is no mutex.
+    /// The threads of partitioned execution, from their first transaction on: every submission looks, so it is no
+    /// mutex.
     pub(crate) partitions: OnceLock<Arc<Partitions>>,
     /// Held while they are started, and by whoever closes until they are.
     pub(crate) starts_partitions: Mutex<()>,
@@ -74,8 +75,9 @@ impl Database {
     /// Opens the database in a directory, which it makes when it is absent or empty. A database that was not closed in
     /// good order is recovered: what was committed is there, and of the rest nothing.
     ///
-    /// One process at a time may have it open for writing, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: it gets
-    /// [`Error::Forked`] for whatever it tries, and the process itself goes on unharmed. Anything that is no database is left as it is: [`Error::NotADatabase`].
+    /// One process at a time may have it open for writing, once: [`Error::AlreadyOpen`] otherwise. A fork of it has
+    /// not: it gets [`Error::Forked`] for whatever it tries, and the process itself goes on unharmed. Anything that is
+    /// no database is left as it is: [`Error::NotADatabase`].
     ///
     /// # Errors
     /// As [`Builder::open`].
@@ -101,9 +103,10 @@ impl Database {
     ///
     /// So `body` may run several times: let it do nothing outside of the transaction that may not happen twice.
     ///
-    /// A transaction that `body` begins on its own thread is another one, which commits or fails by itself, and waits for the locks of
-    /// the outer one as for anybody's: nobody gives those back before it has ended, and nobody sees that. So each of its waits for a
-    /// lock ends after 10 s ([`Error::LockTimeout`]), also where it is one of another database, unless options say when.
+    /// A transaction that `body` begins on its own thread is another one, which commits or fails by itself, and waits
+    /// for the locks of the outer one as for anybody's: nobody gives those back before it has ended, and nobody sees
+    /// that. So each of its waits for a lock ends after 10 s ([`Error::LockTimeout`]), also where it is one of another
+    /// database, unless options say when.
     ///
     /// ```
     /// # use foreshore::{Database, Error, TableDefinition};
@@ -125,7 +128,8 @@ impl Database {
     ///
     /// # Errors
     /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline; what
-    /// [`Database::begin`] and [`Transaction::commit`] fail with. After any but [`Error::OutcomeUnknown`] nothing of it is committed.
+    /// [`Database::begin`] and [`Transaction::commit`] fail with. After any but [`Error::OutcomeUnknown`] nothing of it
+    /// is committed.
     #[track_caller]
     pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(&TransactOptions::default(), body)
@@ -172,12 +176,12 @@ impl Database {
     /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].
     ///
     /// While it is open it holds the locks of everything that it touched: a transaction that waits for a person, or for
-    /// another thread that waits for it, makes everybody wait. So does one whose thread begins another transaction, which waits for it:
-    /// without a deadline, for ever, since nobody knows that the same thread has to end both.
+    /// another thread that waits for it, makes everybody wait. So does one whose thread begins another transaction,
+    /// which waits for it: without a deadline, for ever, since nobody knows that the same thread has to end both.
     ///
     /// # Errors
-    /// [`Error::TooManyTransactions`]; or the database is closed, has stopped, or belongs to another process ([`Error::Closed`],
-    /// [`Error::Poisoned`], [`Error::Forked`]).
+    /// [`Error::TooManyTransactions`]; or the database is closed, has stopped, or belongs to another process
+    /// ([`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]).
     #[track_caller]
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())
@@ -250,21 +254,23 @@ impl Database {
     }
 
     /// Makes a table whose types are known by their names only, or does nothing when it is there with these types: for
-    /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded). Where others have locked what it needs, it
-    /// waits, and where it has to give way to them, it tries again, for as long as that takes.
+    /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded). Where others have
+    /// locked what it needs, it waits, and where it has to give way to them, it tries again, for as long as that takes.
     ///
     /// # Errors
-    /// [`Error::TypeMismatch`] if it is there with other types; [`Error::LimitExceeded`] for the name, for the names of the types, or if
-    /// there are as many tables as there may be; [`Error::ReadOnly`]; [`Error::LockTimeout`] within the body of a transaction, which may
-    /// have locked what this one needs; [`Error::OutcomeUnknown`] if the log fails between the commit and its confirmation; as any
-    /// transaction that writes, [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`]
-    /// if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`],
-    /// [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
+    /// [`Error::TypeMismatch`] if it is there with other types; [`Error::LimitExceeded`] for the name, for the names of
+    /// the types, or if there are as many tables as there may be; [`Error::ReadOnly`]; [`Error::LockTimeout`] within
+    /// the body of a transaction, which may have locked what this one needs; [`Error::OutcomeUnknown`] if the log fails
+    /// between the commit and its confirmation; as any transaction that writes, [`Error::LogFull`], [`Error::LogHeld`],
+    /// [`Error::DiskFull`], [`Error::LimitExceeded`] if the data file is as large as it may be,
+    /// [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`], [`Error::Io`],
+    /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
     pub fn create_table(&self, name: &str, key_type: &str, value_type: &str) -> Result<TableDescription> {
         self.inner.named_table(name, (key_type, value_type), None).map(|info| TableDescription::of(&info))
     }
 
-    /// Counters since the database was opened, and sizes as they are. All are 0 in a fork of the process that opened it.
+    /// Counters since the database was opened, and sizes as they are. All are 0 in a fork of the process that opened
+    /// it.
     pub fn stats(&self) -> Stats {
         if self.engine().is_forked() {
             return Stats::default();
@@ -277,7 +283,8 @@ impl Database {
         )
     }
 
-    /// Who holds the log: what must end, or be written, before it can be shortened. Empty in a fork of the process that opened the database.
+    /// Who holds the log: what must end, or be written, before it can be shortened. Empty in a fork of the process that
+    /// opened the database.
     pub fn log_retention(&self) -> LogRetention {
         if self.engine().is_forked() {
             return LogRetention { used_bytes: 0, work_bytes: 0, capacity_bytes: 0, holders: Vec::new() };
@@ -286,12 +293,14 @@ impl Database {
     }
 
     /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space
-    /// against the pages in use, and the log. Waits until nobody writes, a minute at most, or 10 s within the body of a transaction, and
-    /// lets nobody write meanwhile. Damage is in the report; an error means that the check could not be finished.
+    /// against the pages in use, and the log. Waits until nobody writes, a minute at most, or 10 s within the body of a
+    /// transaction, and lets nobody write meanwhile. Damage is in the report; an error means that the check could not
+    /// be finished.
     ///
     /// # Errors
     /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
-    /// [`Error::Busy`], at once, while prepared transactions wait for a decision; what [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
+    /// [`Error::Busy`], at once, while prepared transactions wait for a decision; what [`Database::begin`] fails with;
+    /// [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_within(nested::at_most(VERIFY_WAIT))
     }
@@ -306,8 +315,8 @@ impl Database {
     }
 
     /// Makes durable what has been committed so far: every commit that has returned when this is called, a
-    /// [`Durability::Lazy`](crate::Durability::Lazy) or pipelined one too, survives any crash when this returns. Waits for one sync of the log, or for
-    /// none if all of it is durable; others go on.
+    /// [`Durability::Lazy`](crate::Durability::Lazy) or pipelined one too, survives any crash when this returns. Waits
+    /// for one sync of the log, or for none if all of it is durable; others go on.
     ///
     /// ```
     /// # use foreshore::{Database, Durability, TableDefinition, TransactOptions};
@@ -324,7 +333,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the log cannot be written, or has failed before: the database has stopped. [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Poisoned`] if the log cannot be written, or has failed before: the database has stopped.
+    /// [`Error::Closed`], [`Error::Forked`].
     pub fn flush(&self) -> Result<()> {
         self.inner.engine.flush().map_err(|error| self.inner.error(error))
     }
@@ -334,9 +344,9 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::LogFull`] while open transactions need more of the log than work may fill
-    /// ([`LogRetention::work_bytes`](crate::LogRetention::work_bytes)): what is left is kept for their rollbacks, and they have to end
-    /// first. [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`]; or of the disk, and if the log cannot be written the database stops
-    /// ([`Error::Poisoned`]).
+    /// ([`LogRetention::work_bytes`](crate::LogRetention::work_bytes)): what is left is kept for their rollbacks, and
+    /// they have to end first. [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`]; or of the disk, and if the
+    /// log cannot be written the database stops ([`Error::Poisoned`]).
     pub fn checkpoint(&self) -> Result<()> {
         let taken = self.inner.engine.checkpoint();
         taken.map_err(|error| Error::from_operation(error.into(), &self.inner))

@@ -19,36 +19,38 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong. Each message says what to do next.
 ///
-/// An operation that fails has changed nothing, but where its error or its documentation says so ([`Error::OutcomeUnknown`]). What concurrency brings about ([`Error::Deadlock`],
-/// [`Error::LockTimeout`], [`Error::WouldBlock`], [`Error::Cancelled`]) and what a limit forbids leaves the database as
-/// healthy as before.
+/// An operation that fails has changed nothing, but where its error or its documentation says so
+/// ([`Error::OutcomeUnknown`]). What concurrency brings about ([`Error::Deadlock`], [`Error::LockTimeout`],
+/// [`Error::WouldBlock`], [`Error::Cancelled`]) and what a limit forbids leaves the database as healthy as before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The transaction was the victim of a deadlock, or of a policy against them. [`Database::transact`](crate::Database::transact) runs such a
-    /// transaction again by itself.
+    /// The transaction was the victim of a deadlock, or of a policy against them.
+    /// [`Database::transact`](crate::Database::transact) runs such a transaction again by itself.
     #[error("{0}; roll back and run the transaction again")]
     Deadlock(Arc<Victim>),
-    /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have locked.
-    /// [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
+    /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have
+    /// locked. [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
     #[error(
         "touched what is not in the plan while others have it locked; roll back, and name it in the plan"
     )]
     PlanMiss,
-    /// The transaction read without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and others have changed what it has
-    /// read. [`Database::transact`](crate::Database::transact) runs such a transaction again by itself, with locks.
+    /// The transaction read without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and others have changed what
+    /// it has read. [`Database::transact`](crate::Database::transact) runs such a transaction again, with locks.
     #[error("others have changed what the transaction has read without locks; roll back and run it again")]
     StaleReads,
-    /// The transaction's deadline passed while it waited for a lock, or it waited for as long as `lock_timeout` lets it.
+    /// The transaction's deadline passed while it waited for a lock, or it waited as long as `lock_timeout` lets it.
     #[error("{}", .0.timed_out())]
     LockTimeout(Box<RefusedLock>),
-    /// The transaction would have had to wait for a lock and was told not to, or for ever ([`Options::read_only`](crate::Options::read_only)).
+    /// The transaction would have had to wait for a lock and was told not to, or for ever
+    /// ([`Options::read_only`](crate::Options::read_only)).
     #[error("{}", .0.refused())]
     WouldBlock(Box<RefusedLock>),
     /// The transaction was cancelled by its [`CancelHandle`](crate::CancelHandle).
     #[error("the transaction was cancelled; it is rolled back when it is dropped")]
     Cancelled,
-    /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may, or until its deadline.
+    /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may, or until its
+    /// deadline.
     #[error("gave up after {attempts} attempts; allow more, or more time; the last ended so: {last}")]
     RetriesExhausted {
         /// How often it ran.
@@ -106,7 +108,8 @@ pub enum Error {
         /// "savepoint" or "cursor".
         what: &'static str,
     },
-    /// The commit could not be confirmed: after a crash or reopening, the transaction is there as a whole or not at all.
+    /// The commit could not be confirmed: after a crash or reopening, the transaction is there as a whole or not at
+    /// all.
     #[error(
         "it is unknown whether the transaction committed ({cause}); open the database again and look: all of it is there, or nothing"
     )]
@@ -132,8 +135,8 @@ pub enum Error {
         /// Those of them that are prepared, each of which stays until somebody decides about it.
         prepared: usize,
     },
-    /// As many submitted transactions wait to be begun as may ([`Options::submit_queue`](crate::Options::submit_queue)): this one was
-    /// not taken, and its body is gone.
+    /// As many submitted transactions wait to be begun as may
+    /// ([`Options::submit_queue`](crate::Options::submit_queue)): this one was not taken, and its body is gone.
     #[error(
         "submitted transactions that wait to be begun are limited to {limit}; wait for some results before you submit \
          more, or raise submit_queue"
@@ -142,8 +145,8 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked about a key of
-    /// this transaction. What failed has changed nothing; other transactions go on, and so may this one.
+    /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked
+    /// about a key of this transaction. What failed has changed nothing; other transactions go on, and so may this one.
     #[error(
         "the partitioner has panicked on a key of the transaction ({said}); let it give a number for every key"
     )]
@@ -223,9 +226,9 @@ pub enum Error {
         /// What it takes.
         expected: String,
     },
-    /// There is no space on the disk, or none for this user: a quota, or a limit on the size of files. The operation is undone.
-    /// What has begun can be committed or rolled back, and the database can be read, closed and opened; changes are accepted
-    /// again as soon as there is space.
+    /// There is no space on the disk, or none for this user: a quota, or a limit on the size of files. The operation is
+    /// undone. What has begun can be committed or rolled back, and the database can be read, closed and opened; changes
+    /// are accepted again as soon as there is space.
     #[error("the disk is full: cannot {action} {}: {reason}; make room there and go on", path.display())]
     DiskFull {
         /// What was attempted, as a verb phrase.
@@ -319,12 +322,13 @@ pub enum Error {
         used_bytes: u64,
         /// The cap.
         capacity_bytes: u64,
-        /// Who needs most of them, as far as that is known: [`Database::log_retention`](crate::Database::log_retention) has all.
+        /// Who needs most of them, as far as that is known: [`Database::log_retention`](crate::Database::log_retention)
+        /// has all.
         holder: Option<Box<LogHolder>>,
     },
     /// The log is full, and this transaction needed most of it: it was ended (see
-    /// [`Options::log_full`](crate::Options::log_full)), its changes are undone or about to be, and all that is left is to
-    /// give it up.
+    /// [`Options::log_full`](crate::Options::log_full)), its changes are undone or about to be, and all that is left is
+    /// to give it up.
     #[error(
         "the transaction was ended because it held most of a full log; keep transactions short, or {}",
         RAISE_LOG
@@ -379,7 +383,8 @@ pub enum Error {
         /// The database.
         path: PathBuf,
     },
-    /// This process is a fork of the one that opened the database, and has none of its threads: nothing can be done with it here.
+    /// This process is a fork of the one that opened the database, and has none of its threads: nothing can be done
+    /// with it here.
     #[error("database {} belongs to the process that opened it, and this is a fork of that; use it there", path.display())]
     Forked {
         /// The database.

@@ -49,9 +49,9 @@
 //!
 //! **Many threads.** [`Database`] is `Clone + Send + Sync`. Transactions that touch different keys never wait for each
 //! other; those that touch the same keys queue. Transactions are serializable, ranges included: what a scan did not
-//! find stays absent until the transaction ends. Read what you are going to write with
-//! [`Transaction::get_for_update`]; then two such transactions queue instead of deadlocking. [`Transaction::get_many`] reads
-//! several keys in less time than one after the other takes.
+//! find stays absent until the transaction ends. Read what you are going to write with [`Transaction::get_for_update`];
+//! then two such transactions queue instead of deadlocking. [`Transaction::get_many`] reads several keys in less time
+//! than one after the other takes.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -76,12 +76,12 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! **Locks first.** Who knows what a transaction will touch can say so: [`Database::plan`] names keys and ranges, all their
-//! locks are granted in one order before the transaction runs, and transactions that do so never deadlock with each other.
-//! [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run without locks and without
-//! effect. This pays where many threads want the same few records. [`Plan::submit`] gives such a transaction to threads of the
-//! database, and hands back a [`Submitted`] to wait for, or to `await`; with [`Database::serve`] these threads draw the
-//! transactions themselves, from a [`Procedure`].
+//! **Locks first.** Who knows what a transaction will touch can say so: [`Database::plan`] names keys and ranges, all
+//! their locks are granted in one order before the transaction runs, and transactions that do so never deadlock with
+//! each other. [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run without locks
+//! and without effect. This pays where many threads want the same few records. [`Plan::submit`] gives such a
+//! transaction to threads of the database, and hands back a [`Submitted`] to wait for, or to `await`; with
+//! [`Database::serve`] these threads draw the transactions themselves, from a [`Procedure`].
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -98,14 +98,15 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! **Looking on.** [`Database::waits_for`] shows who waits for whom, [`Database::explain_wait`] says why in keys and gaps,
-//! [`Database::locks`] and [`Database::deadlocks`] the rest; none of them stops anybody. Give transactions a label.
+//! **Looking on.** [`Database::waits_for`] shows who waits for whom, [`Database::explain_wait`] says why in keys and
+//! gaps, [`Database::locks`] and [`Database::deadlocks`] the rest; none of them stops anybody. Give transactions a
+//! label.
 //!
 //! **Durability.** A commit under [`Durability::Sync`], the default, is on the disk when it returns; commits of many
-//! threads share one sync. [`Durability::Lazy`] returns at once, and a crash may then lose the newest commits, but never
-//! one from the middle and never half of one. [`Transaction::commit_pipelined`] returns at once too, and hands back a
-//! [`CommitTicket`] that tells when the commit is on the disk: wait for it, ask it, or `await` it. A [`Pipeline`] is a session
-//! whose transactions go on like this.
+//! threads share one sync. [`Durability::Lazy`] returns at once, and a crash may then lose the newest commits, but
+//! never one from the middle and never half of one. [`Transaction::commit_pipelined`] returns at once too, and hands
+//! back a [`CommitTicket`] that tells when the commit is on the disk: wait for it, ask it, or `await` it. A
+//! [`Pipeline`] is a session whose transactions go on like this.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -122,10 +123,10 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! **Two-phase commit.** [`Transaction::prepare`] makes a transaction ready to commit under an id that you choose, for a commit
-//! over several databases. It survives every restart with its locks, until [`Database::commit_prepared`] or
-//! [`Database::rollback_prepared`] ends it. Nobody else ever does: look into [`Database::prepared`] after a crash of whoever
-//! decides. What nobody decides about keeps its locks, and the log ([`Database::log_retention`]).
+//! **Two-phase commit.** [`Transaction::prepare`] makes a transaction ready to commit under an id that you choose, for
+//! a commit over several databases. It survives every restart with its locks, until [`Database::commit_prepared`] or
+//! [`Database::rollback_prepared`] ends it. Nobody else ever does: look into [`Database::prepared`] after a crash of
+//! whoever decides. What nobody decides about keeps its locks, and the log ([`Database::log_retention`]).
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -146,8 +147,8 @@
 //!
 //! **Keys and values.** Integers, strings, byte strings, arrays, `bool` and tuples of these are keys ([`Key`]), ordered
 //! as one expects; these, floats and `Option`s are values ([`Value`]), which you can implement for your own types.
-//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has the limits of what is stored, [`Options`] those of itself; reaching one is
-//! an error.
+//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has the limits of what is stored, [`Options`]
+//! those of itself; reaching one is an error.
 //!
 //! **Errors.** One type, [`Error`], whose messages say what to do next where something can be done.
 //!

@@ -1,12 +1,13 @@
 //! One at a time, where several large transactions have filled the log together.
 //!
-//! Each of them fails or is ended, though it would fit the log alone (TXN-38 keeps apart only those that meet early enough). So
-//! whoever was refused beside others runs again by itself: it gets the *turn*, waits until those who have written are gone, and
-//! those who begin meanwhile wait before they do.
+//! Each of them fails or is ended, though it would fit the log alone (TXN-38 keeps apart only those that meet early
+//! enough). So whoever was refused beside others runs again by itself: it gets the *turn*, waits until those who have
+//! written are gone, and those who begin meanwhile wait before they do.
 //!
-//! DB-10: who waits for a turn, or for the end of one, has no transaction and no permit. Nobody waits for ever: who begins does so
-//! after [`PATIENCE`], who wants a turn stands behind those who came before and gives up when none was given for [`LINE_PATIENCE`], and who has it runs beside those who are
-//! still there after [`ALONE_PATIENCE`], but then not again; nor more than [`RUNS`] times in all.
+//! DB-10: who waits for a turn, or for the end of one, has no transaction and no permit. Nobody waits for ever: who
+//! begins does so after [`PATIENCE`], who wants a turn stands behind those who came before and gives up when none was
+//! given for [`LINE_PATIENCE`], and who has it runs beside those who are still there after [`ALONE_PATIENCE`], but then
+//! not again; nor more than [`RUNS`] times in all.
 
 use std::collections::VecDeque;
 
@@ -81,7 +82,8 @@ impl LogTurns {
         }
     }
 
-    /// [`LogTurns::let_pass`] for somebody who does not sleep: whether to look again a little later. `since`: since when it lets him pass.
+    /// [`LogTurns::let_pass`] for somebody who does not sleep: whether to look again a little later. `since`: since
+    /// when it lets him pass.
     pub(crate) fn is_to_pass(&self, since: &mut Option<Instant>, deadline: Option<Instant>) -> bool {
         if !self.is_out() {
             *since = None;
@@ -105,7 +107,8 @@ impl LogTurns {
         }
     }
 
-    /// Whether a transaction that was refused beside others shall run again: with the turn, which it waits for if it has none.
+    /// Whether a transaction that was refused beside others shall run again: with the turn, which it waits for if it
+    /// has none.
     pub(crate) fn again<'a>(&'a self, turn: &mut Option<Turn<'a>>, deadline: Option<Instant>) -> bool {
         match turn {
             Some(turn) => turn.alone && turn.runs < RUNS,
@@ -185,7 +188,8 @@ mod tests {
     use super::*;
     use crate::{Database, TransactOptions};
 
-    /// Submitted transactions began beside whoever was to fill the log alone. They wait, for a while; but those that do not wait do not.
+    /// Submitted transactions began beside whoever was to fill the log alone. They wait, for a while; but those that do
+    /// not wait do not.
     #[test]
     fn submitted_transactions_let_a_turn_pass() {
         let db = Database::builder().disk(Arc::new(FaultyDisk::new())).open("/db").unwrap();

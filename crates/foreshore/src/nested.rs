@@ -1,7 +1,8 @@
 //! Transactions that are run within the bodies of others.
 //!
-//! A thread goes on with the body of the outer transaction when the inner one has ended. So one that waits for a lock of the outer one
-//! waits for ever, and nobody sees that: the outer one waits for no lock, so there is no cycle (DB-11).
+//! A thread goes on with the body of the outer transaction when the inner one has ended. So one that waits for a lock
+//! of the outer one waits for ever, and nobody sees that: the outer one waits for no lock, so there is no cycle
+//! (DB-11).
 
 use std::cell::Cell;
 
@@ -18,8 +19,8 @@ thread_local! {
     static BODIES: Cell<u32> = Cell::new(0);
 }
 
-/// For what is given to other threads in a body, which may wait for it: limits its waits for locks as those of a transaction that the
-/// body begins, unless somebody has said how long they may last. Gives the limit, if it does.
+/// For what is given to other threads in a body, which may wait for it: limits its waits for locks as those of a
+/// transaction that the body begins, unless somebody has said how long they may last. Gives the limit, if it does.
 pub(crate) fn bound(options: &mut TransactOptions, database: &Database) -> Option<Duration> {
     if options.lock_timeout.is_some() || !database.options().lock_timeout.is_zero() {
         return None;

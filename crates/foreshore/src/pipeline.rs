@@ -17,8 +17,8 @@ use crate::{
 
 /// A commit on its way to the disk. Made by [`Transaction::commit_pipelined`] and [`Pipeline::transact`].
 ///
-/// What the transaction did, and what it has read, is certain once the commit is durable: [`CommitTicket::wait`] for that, ask
-/// with [`CommitTicket::is_durable`], or `await` the ticket, in any runtime. Dropping it changes nothing.
+/// What the transaction did, and what it has read, is certain once the commit is durable: [`CommitTicket::wait`] for
+/// that, ask with [`CommitTicket::is_durable`], or `await` the ticket, in any runtime. Dropping it changes nothing.
 #[derive(Debug)]
 #[must_use = "the commit is on its way to the disk, not there"]
 pub struct CommitTicket {
@@ -40,8 +40,8 @@ impl CommitTicket {
     /// Waits until the commit is durable.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] if the log failed before: the database has stopped, and when it is opened again, all of the
-    /// transaction is there or nothing. [`Error::Forked`] in a fork of the process.
+    /// [`Error::OutcomeUnknown`] if the log failed before: the database has stopped, and when it is opened again, all
+    /// of the transaction is there or nothing. [`Error::Forked`] in a fork of the process.
     pub fn wait(&self) -> Result<()> {
         self.ticket.wait().map_err(|error| Error::from_txn(error, &self.path))
     }
@@ -64,13 +64,13 @@ impl Future for CommitTicket {
     }
 }
 
-/// A session whose transactions, one after another, do not wait for the disk: each begins as soon as the one before it has
-/// committed, and its [`CommitTicket`] is through no earlier than theirs. Made by [`Database::pipeline`].
+/// A session whose transactions, one after another, do not wait for the disk: each begins as soon as the one before it
+/// has committed, and its [`CommitTicket`] is through no earlier than theirs. Made by [`Database::pipeline`].
 ///
-/// With [`Options::early_lock_release`](crate::Options::early_lock_release) on, as it is by default, others can go on with what
-/// these transactions touched at once. When it is off, the session keeps their locks until the flush, or until one of its
-/// transactions is the victim of a deadlock. After [`Options::pipeline_length`](crate::Options::pipeline_length) transactions it
-/// waits for the disk.
+/// With [`Options::early_lock_release`](crate::Options::early_lock_release) on, as it is by default, others can go on
+/// with what these transactions touched at once. When it is off, the session keeps their locks until the flush, or
+/// until one of its transactions is the victim of a deadlock. After
+/// [`Options::pipeline_length`](crate::Options::pipeline_length) transactions it waits for the disk.
 #[derive(Debug)]
 pub struct Pipeline {
     database: Database,
@@ -82,8 +82,8 @@ impl Pipeline {
         Pipeline { database, pipeline }
     }
 
-    /// As [`Database::transact`], but does not wait for the disk: gives what `body` returned, and a ticket that tells when it is
-    /// certain.
+    /// As [`Database::transact`], but does not wait for the disk: gives what `body` returned, and a ticket that tells
+    /// when it is certain.
     ///
     /// # Errors
     /// As [`Database::transact`], with what [`Pipeline::begin`] and [`Transaction::commit_pipelined`] fail with.
@@ -96,7 +96,8 @@ impl Pipeline {
         self.transact_with(&TransactOptions::default(), body)
     }
 
-    /// [`Pipeline::transact`] with a deadline, another isolation, and so on. The durability of the options is of no effect.
+    /// [`Pipeline::transact`] with a deadline, another isolation, and so on. The durability of the options is of no
+    /// effect.
     ///
     /// # Errors
     /// As [`Pipeline::transact`].
@@ -114,8 +115,9 @@ impl Pipeline {
     /// Begins the next transaction, which may be ended as any other.
     ///
     /// # Errors
-    /// [`Error::PipelineBusy`] while the last one is open; what [`Database::begin`] fails with; what befell the log, where those before it had
-    /// to be durable first: it has not begun then, and their tickets say that their outcome is unknown.
+    /// [`Error::PipelineBusy`] while the last one is open; what [`Database::begin`] fails with; what befell the log,
+    /// where those before it had to be durable first: it has not begun then, and their tickets say that their outcome
+    /// is unknown.
     #[track_caller]
     pub fn begin(&mut self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())

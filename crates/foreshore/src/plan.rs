@@ -29,25 +29,25 @@ pub enum Execution {
     /// Each when it is needed. Transactions that meet in another order may deadlock; one of them then runs again.
     #[default]
     Dynamic,
-    /// All before it runs, in one order for all transactions, so that planned ones never deadlock with each other (Ren et al.
-    /// 2016). The closure runs twice at least: first without locks and without effect, to see what it touches. What it
-    /// reads in that first run may be uncommitted and need not fit together; whatever it returns then, an error or a panic
-    /// too, counts for nothing. See [`Plan`], which needs no such run, for the rest.
+    /// All before it runs, in one order for all transactions, so that planned ones never deadlock with each other (Ren
+    /// et al. 2016). The closure runs twice at least: first without locks and without effect, to see what it touches.
+    /// What it reads in that first run may be uncommitted and need not fit together; whatever it returns then, an error
+    /// or a panic too, counts for nothing. See [`Plan`], which needs no such run, for the rest.
     Planned,
 }
 
 /// A transaction that says what it will touch. Made by [`Database::plan`], run by [`Plan::run`].
 ///
-/// All locks are granted before the transaction runs: the tables first, then keys and the gaps between them, in one order
-/// for all plans. So planned transactions never deadlock with each other. With others
-/// ([`Database::begin`], [`Execution::Dynamic`]) they may, while they wait for their locks; as ever, one of a cycle gives way, and is
-/// run again.
+/// All locks are granted before the transaction runs: the tables first, then keys and the gaps between them, in one
+/// order for all plans. So planned transactions never deadlock with each other. With others ([`Database::begin`],
+/// [`Execution::Dynamic`]) they may, while they wait for their locks; as ever, one of a cycle gives way, and is run
+/// again.
 ///
-/// A plan need not be exact. What is in it and not touched was locked in vain. What is touched and not in it is locked when
-/// it is touched, if it is free; if it is not, the transaction does not wait (it might close a cycle): it is undone and
-/// runs again with a larger plan, and after a few such misses with exclusive locks on whole tables, so that it comes to an
-/// end. [`Stats::plan_misses`](crate::Stats::plan_misses) and [`Stats::plan_fallbacks`](crate::Stats::plan_fallbacks) count
-/// both. Serializable it is in any case.
+/// A plan need not be exact. What is in it and not touched was locked in vain. What is touched and not in it is locked
+/// when it is touched, if it is free; if it is not, the transaction does not wait (it might close a cycle): it is
+/// undone and runs again with a larger plan, and after a few such misses with exclusive locks on whole tables, so that
+/// it comes to an end. [`Stats::plan_misses`](crate::Stats::plan_misses) and
+/// [`Stats::plan_fallbacks`](crate::Stats::plan_fallbacks) count both. Serializable it is in any case.
 ///
 /// A table that is named and not there is made when the plan runs.
 ///
@@ -125,8 +125,8 @@ impl<'d> Plan<'d> {
         self
     }
 
-    /// Runs it: gets the locks, calls `body`, commits, as [`Database::transact`] does; `body` runs again after a deadlock or a
-    /// miss.
+    /// Runs it: gets the locks, calls `body`, commits, as [`Database::transact`] does; `body` runs again after a
+    /// deadlock or a miss.
     ///
     /// # Errors
     /// As [`Database::transact`], and what was wrong with a key or table of the plan.
@@ -139,24 +139,24 @@ impl<'d> Plan<'d> {
         transact::run(session, &options, planner, body, Transaction::commit).map(|(result, ())| result)
     }
 
-    /// Gives it to the threads of partitioned execution, and does not wait: they get the locks and run `body`, many transactions
-    /// at a time, and the handle tells the result (ORTHRUS; Ren et al. 2016).
+    /// Gives it to the threads of partitioned execution, and does not wait: they get the locks and run `body`, many
+    /// transactions at a time, and the handle tells the result (ORTHRUS; Ren et al. 2016).
     ///
     /// Threads of two kinds share the work. Control threads
-    /// ([`Options::control_threads`](crate::Options::control_threads)) lock and unlock, each in its part of the lock names, so
-    /// that what many transactions want at once stays in one core's cache; execution threads
-    /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions and never wait for a lock or for
-    /// the disk. This is for machines with many cores and records that all of them want. Transactions that are run
-    /// otherwise may do so at the same time. A body must not wait for another submitted transaction: it has the thread that the
-    /// other may need.
+    /// ([`Options::control_threads`](crate::Options::control_threads)) lock and unlock, each in its part of the lock
+    /// names, so that what many transactions want at once stays in one core's cache; execution threads
+    /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions and never wait for a lock
+    /// or for the disk. This is for machines with many cores and records that all of them want. Transactions that are
+    /// run otherwise may do so at the same time. A body must not wait for another submitted transaction: it has the
+    /// thread that the other may need.
     ///
     /// Each execution thread has room for a window of transactions that have begun
-    /// ([`Options::execution_window`](crate::Options::execution_window)); the others wait in a queue, behind those that wait for locks,
-    /// until one has ended. [`TransactOptions::deadline`] counts there, too.
+    /// ([`Options::execution_window`](crate::Options::execution_window)); the others wait in a queue, behind those that
+    /// wait for locks, until one has ended. [`TransactOptions::deadline`] counts there, too.
     ///
-    /// Submitted within the body of a transaction, which may wait for it, it waits 10 s at most to be begun, and for each lock, and then
-    /// fails with [`Error::LockTimeout`], unless options say how long waits for locks may last: nobody sees that it waits for the one that
-    /// waits for it.
+    /// Submitted within the body of a transaction, which may wait for it, it waits 10 s at most to be begun, and for
+    /// each lock, and then fails with [`Error::LockTimeout`], unless options say how long waits for locks may last:
+    /// nobody sees that it waits for the one that waits for it.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
@@ -180,13 +180,13 @@ impl<'d> Plan<'d> {
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     ///
-    /// A fork of the process that the closure makes ends as by [`abort`](std::process::abort) if it returns from it: nobody is there
-    /// who would go on.
+    /// A fork of the process that the closure makes ends as by [`abort`](std::process::abort) if it returns from it:
+    /// nobody is there who would go on.
     ///
     /// # Errors
-    /// What was wrong with a key or table of the plan; [`Error::Io`] if the threads cannot be started; [`Error::SubmitQueueFull`] if as many
-    /// wait to be begun as may: wait for some of those first; [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. The rest is told by
-    /// the handle.
+    /// What was wrong with a key or table of the plan; [`Error::Io`] if the threads cannot be started;
+    /// [`Error::SubmitQueueFull`] if as many wait to be begun as may: wait for some of those first; [`Error::Closed`],
+    /// [`Error::Poisoned`], [`Error::Forked`]. The rest is told by the handle.
     #[track_caller]
     pub fn submit<R: Send + 'static>(
         self,
@@ -246,8 +246,8 @@ impl<'p> Planner<'p> {
         }
     }
 
-    /// What the next run is to lock. What went wrong with the body in reconnaissance is for the run to find out again, under
-    /// locks: it may have seen what never was.
+    /// What the next run is to lock. What went wrong with the body in reconnaissance is for the run to find out again,
+    /// under locks: it may have seen what never was.
     pub(crate) fn footprint<R>(
         &mut self,
         tx: &mut Transaction,

@@ -82,7 +82,8 @@ mod sealed {
     }
 }
 
-/// A position in a range of a table. Made by [`Transaction::cursor`] or [`ReadTransaction::cursor`], and used with the same transaction.
+/// A position in a range of a table. Made by [`Transaction::cursor`] or [`ReadTransaction::cursor`], and used with the
+/// same transaction.
 #[derive(Debug)]
 pub struct Cursor<K, V> {
     table: TableInfo,
@@ -112,9 +113,9 @@ impl<K: Key, V: Value> Cursor<K, V> {
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation);
-    /// [`Error::NotOfThisTransaction`](crate::Error::NotOfThisTransaction) if another one has made the cursor, or this one in
-    /// the first run of its body, which finds out what it touches; [`Error::Undecodable`](crate::Error::Undecodable) if what
-    /// is stored is no `K` or no `V`.
+    /// [`Error::NotOfThisTransaction`](crate::Error::NotOfThisTransaction) if another one has made the cursor, or this
+    /// one in the first run of its body, which finds out what it touches;
+    /// [`Error::Undecodable`](crate::Error::Undecodable) if what is stored is no `K` or no `V`.
     pub fn next(&mut self, tx: &mut impl Reads) -> Result<Option<(K::Owned, V::Owned)>> {
         let Some((key, value)) = self.step(tx.transaction())?.then(|| self.entry()) else { return Ok(None) };
         let key = K::decode(key).map_err(|error| undecodable(&self.table, error.expected.into_owned()))?;

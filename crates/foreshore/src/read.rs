@@ -23,18 +23,19 @@ pub struct ReadTransaction<'t> {
 }
 
 impl Database {
-    /// Runs `body` in a transaction that only reads: without locks on keys and gaps at first ([`ReadMode::Hybrid`]), so that it
-    /// keeps no writer waiting and writes nothing that other threads read. If somebody has changed a page that it has
-    /// read before it is done, it runs again, with locks, and then nothing is in its way but the wait for them.
+    /// Runs `body` in a transaction that only reads: without locks on keys and gaps at first ([`ReadMode::Hybrid`]), so
+    /// that it keeps no writer waiting and writes nothing that other threads read. If somebody has changed a page that
+    /// it has read before it is done, it runs again, with locks, and then nothing is in its way but the wait for them.
     ///
-    /// What it reads beyond some 2 MiB of leaves (256), values that do not fit a leaf (above 1,792 bytes), and tables in which it met many changes are
-    /// locked as by any transaction, so that a long one keeps writers waiting, and may fail with
-    /// [`Error::TooManyLocks`](crate::Error::TooManyLocks).
+    /// What it reads beyond some 2 MiB of leaves (256), values that do not fit a leaf (above 1,792 bytes), and tables
+    /// in which it met many changes are locked as by any transaction, so that a long one keeps writers waiting, and may
+    /// fail with [`Error::TooManyLocks`](crate::Error::TooManyLocks).
     ///
-    /// It is as serializable as one of [`Database::transact`]. What `body` was given belongs together, though not what it was
-    /// given in two runs; what it returned is committed once this returns, and durable, and so guaranteed, if its durability is
-    /// [`Durability::Sync`](crate::Durability::Sync). A table that is not there is made, as by any transaction, but in a database that was opened read-only:
-    /// there it is [`Error::NoSuchTable`](crate::Error::NoSuchTable).
+    /// It is as serializable as one of [`Database::transact`]. What `body` was given belongs together, though not what
+    /// it was given in two runs; what it returned is committed once this returns, and durable, and so guaranteed, if
+    /// its durability is [`Durability::Sync`](crate::Durability::Sync). A table that is not there is made, as by any
+    /// transaction, but in a database that was opened read-only: there it is
+    /// [`Error::NoSuchTable`](crate::Error::NoSuchTable).
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

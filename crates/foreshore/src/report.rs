@@ -19,11 +19,12 @@ macro_rules! stats {
             $($(#[$doc])* pub $field: u64,)*
             /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
             pub checkpoint_failure: Option<String>,
-            /// Dropped tables whose pages cannot be freed because one is damaged: a sentence for each, with table and page.
-            /// [`Database::verify`](crate::Database::verify) reports the damage too; opening the database anew tries again.
+            /// Dropped tables whose pages cannot be freed because one is damaged: a sentence for each, with table and
+            /// page. [`Database::verify`](crate::Database::verify) reports the damage too; opening the database anew
+            /// tries again.
             pub drop_failures: Vec<String>,
-            /// What each thread of partitioned execution does now, and has done; empty before the first transaction that was
-            /// given to them.
+            /// What each thread of partitioned execution does now, and has done; empty before the first transaction
+            /// that was given to them.
             pub partition_threads: Vec<PartitionThread>,
         }
 
@@ -89,7 +90,8 @@ stats! {
     writers_open: |stats| stats.writers_open as u64,
     /// Transactions that are prepared and wait for a decision.
     prepared: |stats| stats.prepared as u64,
-    /// Transactions that had written and were open when the database was closed: the next opening undoes them. 0 before.
+    /// Transactions that had written and were open when the database was closed: the next opening undoes them. 0
+    /// before.
     cut_off: |stats| stats.cut_off as u64,
     /// Checkpoints.
     checkpoints: |stats| stats.checkpoints,
@@ -101,10 +103,10 @@ stats! {
     tables_stuck: |stats| stats.tables_stuck.len() as u64,
     /// Pages in the data file.
     pages: |stats| stats.pages,
-    /// Bytes of the data file's pages that hold nothing at all: what was freed, and what it grew by in advance. New pages come from
-    /// here, and [`Database::compact`](crate::Database::compact) gives most of it back; free room within pages that hold a few
-    /// entries, which it gives back too, is not counted. 0 also when the free space cannot be
-    /// read; [`Database::verify`](crate::Database::verify) tells why.
+    /// Bytes of the data file's pages that hold nothing at all: what was freed, and what it grew by in advance. New
+    /// pages come from here, and [`Database::compact`](crate::Database::compact) gives most of it back; free room
+    /// within pages that hold a few entries, which it gives back too, is not counted. 0 also when the free space cannot
+    /// be read; [`Database::verify`](crate::Database::verify) tells why.
     fragmented_bytes: |stats| stats.pages_free * foreshore_base::limits::PAGE_BYTES as u64,
     /// Frames of the buffer pool.
     pool_frames: |stats| stats.pool.frames,
@@ -169,8 +171,8 @@ stats! {
     plan_misses: |stats| stats.plan_misses,
     /// Planned transactions that missed so often that they locked whole tables.
     plan_fallbacks: |stats| stats.plan_fallbacks,
-    /// Transactions that read without locks and ran again with locks, because others had changed what they had read: see
-    /// [`ReadMode::Hybrid`](crate::ReadMode::Hybrid).
+    /// Transactions that read without locks and ran again with locks, because others had changed what they had read:
+    /// see [`ReadMode::Hybrid`](crate::ReadMode::Hybrid).
     stale_reads: |stats| stats.stale_reads,
     /// Locks on keys that became one on their table.
     lock_escalations: |stats| stats.locks.escalations,
@@ -188,7 +190,8 @@ stats! {
     recovery_estimate_ns: |stats| u64::try_from(stats.recovery_estimate.as_nanos()).unwrap_or(u64::MAX),
     /// How long recovery took when the database was opened.
     recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),
-    /// Transactions that threads of partitioned execution ([`Plan::submit`](crate::Plan::submit)) were given and have done.
+    /// Transactions that threads of partitioned execution ([`Plan::submit`](crate::Plan::submit)) were given and have
+    /// done.
     partitioned_done: |stats| stats.partitions.done,
     /// Transactions of partitioned execution that are begun and not ended.
     partitioned_in_flight: |stats| stats.partitions.in_flight,
@@ -235,7 +238,8 @@ pub struct CompactReport {
     pub pages_moved: u64,
     /// Pages that should have moved and did not, because somebody used their table.
     pub pages_left: u64,
-    /// Dropped tables whose pages were not free when it ended: see [`Stats::tables_dropped`] and [`Stats::tables_stuck`].
+    /// Dropped tables whose pages were not free when it ended: see [`Stats::tables_dropped`] and
+    /// [`Stats::tables_stuck`].
     pub dropped_left: u64,
 }
 

@@ -16,7 +16,8 @@ pub struct LogRetention {
     pub used_bytes: u64,
     /// The most that changes may fill; what is beyond is kept for rollbacks, commits and checkpoints.
     pub work_bytes: u64,
-    /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes), or what 512 of its files take if that is less.
+    /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes), or what 512 of its files take
+    /// if that is less.
     pub capacity_bytes: u64,
     /// Who needs them, who needs most first.
     pub holders: Vec<LogHold>,

@@ -20,10 +20,10 @@ const POOL_BYTES: usize = 32 << 20;
 
 /// A damaged database, opened to save what can be read: `foreshore salvage` as a library. Nothing of it changes.
 ///
-/// If it can be recovered, it is, in memory, and all that is committed is there but for what damaged pages held. If not, what can be
-/// read of its log is repeated on its pages, and where there is nothing to repeat they are taken as the file has them
-/// ([`SalvageSource`]). The leaves that can be read say which keys there are, whatever became
-/// of the pages above them, and which ranges of keys are lost.
+/// If it can be recovered, it is, in memory, and all that is committed is there but for what damaged pages held. If
+/// not, what can be read of its log is repeated on its pages, and where there is nothing to repeat they are taken as
+/// the file has them ([`SalvageSource`]). The leaves that can be read say which keys there are, whatever became of the
+/// pages above them, and which ranges of keys are lost.
 ///
 /// ```
 /// # use std::ops::ControlFlow;
@@ -68,8 +68,8 @@ impl Salvage {
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`] while a program has it open for writing; [`Error::UpgradeRequired`] for another format;
-    /// [`Error::NotADatabase`] without a data file, or when no two of its pages are sound; [`Error::Io`] if the system does not let it be read;
-    /// [`Error::InvalidOption`] if there is no memory for pages.
+    /// [`Error::NotADatabase`] without a data file, or when no two of its pages are sound; [`Error::Io`] if the system
+    /// does not let it be read; [`Error::InvalidOption`] if there is no memory for pages.
     pub fn open(directory: impl AsRef<Path>) -> Result<Salvage> {
         Salvage::open_with(directory, |_, _| {})
     }
@@ -145,8 +145,8 @@ impl Salvage {
     /// Reads the records of a table in the order of their keys, encoded; `each` may break it off.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`] if the table is not of this database; [`Error::Io`] or [`Error::Corrupted`] if a page that
-    /// could be read when it was opened cannot be read any more.
+    /// [`Error::NoSuchTable`] if the table is not of this database; [`Error::Io`] or [`Error::Corrupted`] if a page
+    /// that could be read when it was opened cannot be read any more.
     pub fn rows(
         &self,
         table: &SalvageTable,

@@ -35,7 +35,8 @@ use task::{Client, Task};
 
 /// A transaction that was given to the threads of partitioned execution. Made by [`Plan::submit`](crate::Plan::submit).
 ///
-/// [`Submitted::wait`] for its result, or `await` it, in any runtime. Dropping it changes nothing: the transaction runs.
+/// [`Submitted::wait`] for its result, or `await` it, in any runtime. Dropping it changes nothing: the transaction
+/// runs.
 #[derive(Debug)]
 #[must_use = "the transaction is on its way; its result is here"]
 pub struct Submitted<R> {
@@ -86,7 +87,8 @@ impl<R> Cell<R> {
             self.changed.notify_all();
         }
         if let Some(waker) = waker {
-            // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs, too.
+            // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs,
+            // too.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 // Nor is what its panic carries.
                 mem::forget(panic);
@@ -135,7 +137,8 @@ impl<R> Cell<R> {
 }
 
 impl<R> Drop for Cell<R> {
-    /// Nobody has asked: what a panic carries may panic where it is dropped, and that is nothing to the transactions of others.
+    /// Nobody has asked: what a panic carries may panic where it is dropped, and that is nothing to the transactions of
+    /// others.
     fn drop(&mut self) {
         if let State::Ended(Ended::Panicked(panic)) = mem::replace(&mut *self.state.lock(), State::Taken) {
             mem::forget(panic);
@@ -150,16 +153,16 @@ impl<R> Submitted<R> {
     /// ([`TransactOptions::no_wait`]) may still be refused.
     ///
     /// # Errors
-    /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it ran;
-    /// [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a panic where
-    /// something is dropped that a body has captured or returned): this transaction is not committed, and nothing runs that is submitted
-    /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only.
-    /// [`Error::Forked`] in a fork of the process, where it does not run. Who was
-    /// refused because others have filled the log with it is told so at once, not run again alone.
+    /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it
+    /// ran; [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a
+    /// panic where something is dropped that a body has captured or returned): this transaction is not committed, and
+    /// nothing runs that is submitted to this database until it is opened anew. Other transactions go on.
+    /// [`Error::PartitionerPanicked`] fails this one only. [`Error::Forked`] in a fork of the process, where it does
+    /// not run. Who was refused because others have filled the log with it is told so at once, not run again alone.
     ///
     /// # Panics
-    /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its result before,
-    /// to who polled it.
+    /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its
+    /// result before, to who polled it.
     pub fn wait(self) -> Result<R> {
         let Some(ended) = self.cell.take(None) else { return Err(self.cell.lost()) };
         if let Ended::Committed(_, ticket, true) = &ended {
@@ -168,8 +171,8 @@ impl<R> Submitted<R> {
         self.cell.result(ended)
     }
 
-    /// As [`Submitted::wait`], until `deadline` at most: the handle comes back when there is no result then. The transaction
-    /// goes on; [`TransactOptions::deadline`] bounds how long it waits for locks.
+    /// As [`Submitted::wait`], until `deadline` at most: the handle comes back when there is no result then. The
+    /// transaction goes on; [`TransactOptions::deadline`] bounds how long it waits for locks.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], with the handle, if there is no result yet; [`WaitError::Failed`] with what
@@ -188,7 +191,8 @@ impl<R> Submitted<R> {
         self.cell.result(ended).map_err(WaitError::Failed)
     }
 
-    /// Whether it has run to its end. (Its commit may still be on its way to the disk.) In a fork of the process it never has.
+    /// Whether it has run to its end. (Its commit may still be on its way to the disk.) In a fork of the process it
+    /// never has.
     pub fn has_run(&self) -> bool {
         !self.cell.partitions.is_forked() && !matches!(*self.cell.state.lock(), State::Running { .. })
     }
@@ -251,8 +255,8 @@ fn lost(path: &Path, partitions: &Partitions) -> Error {
     if is_closed { Error::Closed { path } } else { Error::ThreadDied { path } }
 }
 
-/// Ends the process if what was called on one of the threads has forked and this is the fork: nobody is here to whom it could
-/// return.
+/// Ends the process if what was called on one of the threads has forked and this is the fork: nobody is here to whom it
+/// could return.
 fn end_of_a_fork(is_fork: bool) {
     if is_fork {
         process::abort();

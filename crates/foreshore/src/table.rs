@@ -27,8 +27,9 @@ pub(crate) use cache::{CachedTable, Recent, TableCache};
 /// const BLOBS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("blobs");
 /// ```
 ///
-/// A table is made, empty, when it is first used, be it to read: durably, by a transaction of its own, so that it stays if the
-/// transaction that used it is rolled back. Its types are stored with it: using it with others is [`Error::TypeMismatch`].
+/// A table is made, empty, when it is first used, be it to read: durably, by a transaction of its own, so that it stays
+/// if the transaction that used it is rolled back. Its types are stored with it: using it with others is
+/// [`Error::TypeMismatch`].
 pub struct TableDefinition<'n, K, V> {
     name: &'n str,
     encoded: bool,
@@ -47,8 +48,8 @@ impl<'n, K, V> TableDefinition<'n, K, V> {
         self.name
     }
 
-    /// This table, with keys and values that own what they are made of: `String` in place of `&str`, `Vec<u8>` of `&[u8]`.
-    /// For [`Transaction::append`](crate::Transaction::append) with rows that are made on the way.
+    /// This table, with keys and values that own what they are made of: `String` in place of `&str`, `Vec<u8>` of
+    /// `&[u8]`. For [`Transaction::append`](crate::Transaction::append) with rows that are made on the way.
     pub const fn owned(&self) -> TableDefinition<'n, K::Owned, V::Owned>
     where
         K: Key<Owned: Key>,
@@ -101,8 +102,9 @@ impl TableDescription {
 }
 
 impl Inner {
-    /// The table of a definition, made if it is not there, for `asker` if there is one. A table is made even when it is only read: a transaction
-    /// that found it absent would have nothing to lock against somebody who makes and fills it (DB-1).
+    /// The table of a definition, made if it is not there, for `asker` if there is one. A table is made even when it is
+    /// only read: a transaction that found it absent would have nothing to lock against somebody who makes and fills it
+    /// (DB-1).
     #[inline]
     pub(crate) fn table<K: Key, V: Value>(
         &self,
@@ -245,8 +247,8 @@ pub(crate) fn undecodable(table: &TableInfo, expected: String) -> Error {
 /// How [`Transaction::lock_table`](crate::Transaction::lock_table) locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableLock {
-    /// Keys are going to be locked for reading: keeps others from locking the table exclusively. Every read does this by
-    /// itself.
+    /// Keys are going to be locked for reading: keeps others from locking the table exclusively. Every read does this
+    /// by itself.
     IntentShared,
     /// Keys are going to be locked for changes: keeps others from locking the table. Every write does this by itself.
     IntentExclusive,

@@ -39,18 +39,21 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactOptions {
-    /// How often [`Database::transact`] runs a deadlock's victim again, and who was refused, or ended, because several large
-    /// transactions have filled the log together (alone then, and a few times only). Default: 1000, which is to say, as often as it
-    /// takes: a victim keeps its age, the youngest of a cycle gives way, so only transactions that began before
-    /// this one, or have a higher priority, can make it give way (or that read without locks and have a number from before).
+    /// How often [`Database::transact`] runs a deadlock's victim again, and who was refused, or ended, because several
+    /// large transactions have filled the log together (alone then, and a few times only). Default: 1000, which is to
+    /// say, as often as it takes: a victim keeps its age, the youngest of a cycle gives way, so only transactions that
+    /// began before this one, or have a higher priority, can make it give way (or that read without locks and have a
+    /// number from before).
     pub retries: u32,
-    /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change or are just reading from
-    /// the file, for room in the log or the pool, for a submitted transaction's turn to be begun. Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody
-    /// goes on. Default: as long as it takes.
+    /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
+    /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
+    /// begun. Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody goes
+    /// on. Default: as long as it takes.
     pub deadline: Option<Duration>,
-    /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`]: `Some(Duration::ZERO)` is to fail at once,
-    /// `Some(Duration::MAX)` to wait for as long as it takes. Default: [`Options::lock_timeout`](crate::Options::lock_timeout), and if
-    /// that is 0, as long as it takes, or 10 s within the body of another transaction (see [`Database::transact`]).
+    /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`]: `Some(Duration::ZERO)` is to
+    /// fail at once, `Some(Duration::MAX)` to wait for as long as it takes. Default:
+    /// [`Options::lock_timeout`](crate::Options::lock_timeout), and if that is 0, as long as it takes, or 10 s within
+    /// the body of another transaction (see [`Database::transact`]).
     pub lock_timeout: Option<Duration>,
     /// When its commit counts.
     pub durability: Option<Durability>,
@@ -60,20 +63,21 @@ pub struct TransactOptions {
     /// [`ReadMode::Hybrid`] for one has to be ready for [`Error::StaleReads`] from each read and from the commit, where
     /// [`Database::transact`] runs the transaction again. What is planned locks in any case.
     pub read_mode: Option<ReadMode>,
-    /// How [`Database::transact`] comes to its locks. Without effect on [`Database::begin`], which is always dynamic, and on
-    /// [`Database::plan`].
+    /// How [`Database::transact`] comes to its locks. Without effect on [`Database::begin`], which is always dynamic,
+    /// and on [`Database::plan`].
     pub execution: Option<Execution>,
     /// A name for deadlock reports and lists of lock holders.
     pub label: Option<Arc<str>>,
-    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock. One of a submitted transaction may be held for a moment
-    /// after its result is there.
+    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock. One of a submitted transaction may be held for a
+    /// moment after its result is there.
     pub no_wait: bool,
-    /// Whether others give way rather than this one, where one of several has to: those of the lowest priority do, and among
-    /// equals [`Options::deadlock_policy`](crate::Options::deadlock_policy) decides. For long transactions that would be
-    /// expensive to run again. It moves nobody forward in a queue, and has no effect under
-    /// [`DeadlockPolicy::Timeout`](crate::DeadlockPolicy::Timeout) and [`DeadlockPolicy::NoWait`](crate::DeadlockPolicy::NoWait),
-    /// where nobody is chosen, nor where [`deadlock_confirmation`](crate::Options::deadlock_confirmation) is off: there whoever
-    /// suspects a cycle gives way. A stream of more important ones may keep a transaction from its end. Default: 0.
+    /// Whether others give way rather than this one, where one of several has to: those of the lowest priority do, and
+    /// among equals [`Options::deadlock_policy`](crate::Options::deadlock_policy) decides. For long transactions that
+    /// would be expensive to run again. It moves nobody forward in a queue, and has no effect under
+    /// [`DeadlockPolicy::Timeout`](crate::DeadlockPolicy::Timeout) and
+    /// [`DeadlockPolicy::NoWait`](crate::DeadlockPolicy::NoWait), where nobody is chosen, nor where
+    /// [`deadlock_confirmation`](crate::Options::deadlock_confirmation) is off: there whoever suspects a cycle gives
+    /// way. A stream of more important ones may keep a transaction from its end. Default: 0.
     pub priority: i8,
 }
 
@@ -136,7 +140,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Where its transactions are let in, if there is somebody to look after that. A pipeline has locks and does not wait.
+    /// Where its transactions are let in, if there is somebody to look after that. A pipeline has locks and does not
+    /// wait.
     fn admission(&self) -> Option<&'a Admission> {
         match *self {
             Session::Alone(database) => database.inner().admission.as_ref(),
@@ -229,8 +234,8 @@ pub(crate) fn run<R, C>(
             admission.note_wait(|| session.engine().locks().waited());
         }
         let commit = |tx: Transaction| {
-            // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it is better
-            // not woken before they are released.
+            // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it
+            // is better not woken before they are released.
             if tx.waits_for_disk() {
                 drop(permit.take());
             }
@@ -341,9 +346,9 @@ fn wants_log(error: &Error) -> bool {
     matches!(error, Error::LogFull { .. } | Error::LogHeld)
 }
 
-/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: after which pause, or how
-/// it ends (DB-5). The pause lets those who won go on before this one is in their way again; it is jittered, so that two victims of
-/// each other do not meet in step.
+/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: after which
+/// pause, or how it ends (DB-5). The pause lets those who won go on before this one is in their way again; it is
+/// jittered, so that two victims of each other do not meet in step.
 #[cold]
 pub(crate) fn runs_again(
     error: Error,

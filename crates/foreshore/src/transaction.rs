@@ -42,8 +42,8 @@ pub use waiting::CancelHandle;
 /// still on its way to the disk.
 ///
 /// # Errors of every operation
-/// Every operation that reads or writes may wait for locks, and may fail with what is listed here; each says what else it fails with. An
-/// operation that fails has changed nothing.
+/// Every operation that reads or writes may wait for locks, and may fail with what is listed here; each says what else
+/// it fails with. An operation that fails has changed nothing.
 ///
 /// After these the transaction can only be rolled back, and nothing of it is committed:
 /// - [`Error::Deadlock`]: it would have had to wait for a lock, or waited for one, and had to give way, as
@@ -69,12 +69,14 @@ pub use waiting::CancelHandle;
 /// - [`Error::PoolExhausted`]: for ten seconds there was no room in memory for a page.
 /// - [`Error::Corrupted`], [`Error::Io`]: a page that is needed is damaged, or cannot be read.
 ///
-/// The first use of a table makes it, by a transaction of its own that writes and commits durably. The operation then fails with what that
-/// fails with, too, and this transaction may go on: [`Error::LimitExceeded`] for the name, for the names of the types, or because there are
-/// as many tables as there may be; [`Error::TooManyTransactions`]; those above; [`Error::LogFull`] and [`Error::DiskFull`]; and
-/// [`Error::OutcomeUnknown`] if the log fails before it is known whether the table is there.
+/// The first use of a table makes it, by a transaction of its own that writes and commits durably. The operation then
+/// fails with what that fails with, too, and this transaction may go on: [`Error::LimitExceeded`] for the name, for the
+/// names of the types, or because there are as many tables as there may be; [`Error::TooManyTransactions`]; those
+/// above; [`Error::LogFull`] and [`Error::DiskFull`]; and [`Error::OutcomeUnknown`] if the log fails before it is known
+/// whether the table is there.
 ///
-/// After these nobody can use the database any more, or not in this process: [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
+/// After these nobody can use the database any more, or not in this process: [`Error::Closed`], [`Error::Poisoned`],
+/// [`Error::Forked`].
 ///
 /// # Errors of every change
 /// An operation that writes fails with these besides, and the transaction may go on:
@@ -148,8 +150,8 @@ impl Transaction {
     /// Reads a value.
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`]; [`Error::Undecodable`] if
-    /// what is stored is no `V`.
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`]; [`Error::Undecodable`]
+    /// if what is stored is no `V`.
     #[inline]
     pub fn get<K: Key, V: Value>(
         &mut self,
@@ -344,10 +346,10 @@ impl Transaction {
     /// Undoes everything since a savepoint. The savepoint stays; those after it are gone. Locks are kept.
     ///
     /// # Errors
-    /// [`Error::NotOfThisTransaction`] if the savepoint is of another one, or was undone by a rollback to an earlier one;
-    /// [`Error::TransactionFailed`], [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction can only be rolled back;
-    /// [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the database can no longer be used here. If undoing
-    /// fails, with [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
+    /// [`Error::NotOfThisTransaction`] if the savepoint is of another one, or was undone by a rollback to an earlier
+    /// one; [`Error::TransactionFailed`], [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction can only be
+    /// rolled back; [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the database can no longer be used
+    /// here. If undoing fails, with [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
     }

@@ -1,7 +1,7 @@
 //! Who holds which lock and who waits for whom, as tables and keys.
 //!
-//! A view stops nobody: it copies one queue of the lock table after another. What it shows of one key is as it was at one
-//! moment; what it shows of two keys may never have been true at the same time.
+//! A view stops nobody: it copies one queue of the lock table after another. What it shows of one key is as it was at
+//! one moment; what it shows of two keys may never have been true at the same time.
 
 mod dot;
 mod json;
@@ -27,8 +27,8 @@ pub struct TransactionView {
     pub id: u64,
     /// [`TransactOptions::label`](crate::TransactOptions::label).
     pub label: Option<Arc<str>>,
-    /// [`TransactOptions::priority`](crate::TransactOptions::priority); `None` if it has ended while the view was made. As text and in
-    /// JSON it is there if it is not 0.
+    /// [`TransactOptions::priority`](crate::TransactOptions::priority); `None` if it has ended while the view was made.
+    /// As text and in JSON it is there if it is not 0.
     pub priority: Option<i8>,
     /// The call of [`Database::begin`] or [`Database::transact`] that it comes from; `None` as above.
     pub begun_at: Option<&'static Location<'static>>,
@@ -40,7 +40,8 @@ pub struct TransactionView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyView {
-    /// As people read it: text as it is, integers in digits, tuples by their fields in brackets, everything else as bytes with escapes.
+    /// As people read it: text as it is, integers in digits, tuples by their fields in brackets, everything else as
+    /// bytes with escapes.
     pub text: String,
     /// Its encoding; no more than the first 64 bytes.
     pub bytes: Vec<u8>,
@@ -158,8 +159,8 @@ pub struct BlockerView {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitGraph {
-    /// The waiters. An edge was true at one moment, two edges not necessarily at the same: a cycle seen here is a deadlock
-    /// only if it is in [`Database::deadlocks`] afterwards.
+    /// The waiters. An edge was true at one moment, two edges not necessarily at the same: a cycle seen here is a
+    /// deadlock only if it is in [`Database::deadlocks`] afterwards.
     pub waits: Vec<WaitView>,
 }
 
@@ -167,8 +168,8 @@ pub struct WaitGraph {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadlockView {
-    /// Each waited for the next, and the last for the first. They have no blockers: that is the next one. If the reason is not
-    /// a deadlock, only what the victim waited for, with the first eight of those in its way.
+    /// Each waited for the next, and the last for the first. They have no blockers: that is the next one. If the reason
+    /// is not a deadlock, only what the victim waited for, with the first eight of those in its way.
     pub cycle: Vec<WaitView>,
     /// Who gave way.
     pub victim: u64,
@@ -187,11 +188,11 @@ pub const MAX_BLOCKERS_SHOWN: usize = MAX_BLOCKERS;
 pub const MAX_LOCKS_SHOWN: usize = 100_000;
 
 impl Database {
-    /// The locks that are held or waited for, at most [`MAX_LOCKS_SHOWN`]. Stops nobody; what it shows of one key is as it was at one
-    /// moment, and what it shows of two may never have been true at the same time.
+    /// The locks that are held or waited for, at most [`MAX_LOCKS_SHOWN`]. Stops nobody; what it shows of one key is as
+    /// it was at one moment, and what it shows of two may never have been true at the same time.
     ///
-    /// Keys are known where somebody waits, and everywhere with [`Options::lock_notes`](crate::Options::lock_notes). In a fork of the process that
-    /// opened the database this view and the others are empty.
+    /// Keys are known where somebody waits, and everywhere with [`Options::lock_notes`](crate::Options::lock_notes). In
+    /// a fork of the process that opened the database this view and the others are empty.
     pub fn locks(&self) -> LockList {
         if self.engine().is_forked() {
             return LockList { locks: Vec::new(), omitted: 0 };
@@ -221,14 +222,14 @@ impl Database {
         WaitGraph { waits: self.lock_manager().waits().into_iter().map(|wait| names.wait(wait)).collect() }
     }
 
-    /// The transactions that wait for a lock ([`Transaction::id`](crate::Transaction::id)), each with the number of the wait that it is
-    /// in ([`WaitView::number`]): for those who look often. Takes no lock and no latch.
+    /// The transactions that wait for a lock ([`Transaction::id`](crate::Transaction::id)), each with the number of the
+    /// wait that it is in ([`WaitView::number`]): for those who look often. Takes no lock and no latch.
     pub fn waiters(&self) -> Vec<(u64, u64)> {
         self.lock_manager().waiters().into_iter().map(|(txn, number)| (txn.0, number)).collect()
     }
 
-    /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits for, and who has it. `None` if it waits
-    /// for no lock.
+    /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits
+    /// for, and who has it. `None` if it waits for no lock.
     pub fn explain_wait(&self, transaction: u64) -> Option<WaitView> {
         if self.engine().is_forked() {
             return None;
@@ -237,8 +238,10 @@ impl Database {
         Some(Names::of(self).wait(wait))
     }
 
-    /// The newest 128 of those who had to give way, oldest first: in deadlocks, or under a policy against them; who waited for
-    /// whom, for what, for how long, and why it was this one. Not those who asked not to wait ([`Error::WouldBlock`](crate::Error::WouldBlock)) or for so long only ([`Error::LockTimeout`](crate::Error::LockTimeout)): their error says it.
+    /// The newest 128 of those who had to give way, oldest first: in deadlocks, or under a policy against them; who
+    /// waited for whom, for what, for how long, and why it was this one. Not those who asked not to wait
+    /// ([`Error::WouldBlock`](crate::Error::WouldBlock)) or for so long only
+    /// ([`Error::LockTimeout`](crate::Error::LockTimeout)): their error says it.
     pub fn deadlocks(&self) -> Vec<DeadlockView> {
         if self.engine().is_forked() {
             return Vec::new();
@@ -280,8 +283,9 @@ impl WaitView {
 }
 
 impl DeadlockView {
-    /// `{"cycle":[…],"victim":n,"kind":"…","reason":"…","at_unix_seconds":n}` on one line. The kind is a word that stays the
-    /// same: `deadlock`, `suspicion`, `wait_die`, `wound_wait`, `timeout` or `no_wait`; the reason is for people.
+    /// `{"cycle":[…],"victim":n,"kind":"…","reason":"…","at_unix_seconds":n}` on one line. The kind is a word that
+    /// stays the same: `deadlock`, `suspicion`, `wait_die`, `wound_wait`, `timeout` or `no_wait`; the reason is for
+    /// people.
     pub fn to_json(&self) -> String {
         json::deadlock(self)
     }

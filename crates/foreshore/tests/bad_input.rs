@@ -121,8 +121,8 @@ fn another_format_is_named() {
     }
 }
 
-/// A database that is refused is no worse than before. Where its format is refused nothing at all has changed; where its data file is,
-/// the log has been tidied as by any opening, and with the right data file everything is there.
+/// A database that is refused is no worse than before. Where its format is refused nothing at all has changed; where
+/// its data file is, the log has been tidied as by any opening, and with the right data file everything is there.
 #[test]
 fn a_database_that_is_refused_is_no_worse_than_before() {
     let made = FaultyDisk::new();
@@ -475,8 +475,8 @@ fn a_failed_sync_stops_the_database_and_reopening_has_everything_acknowledged() 
     }
 }
 
-/// Writes until the disk is full: then what was acknowledged is there, what is open can be rolled back, a checkpoint can be taken, the
-/// database can be closed and opened, and when there is room again it goes on by itself.
+/// Writes until the disk is full: then what was acknowledged is there, what is open can be rolled back, a checkpoint
+/// can be taken, the database can be closed and opened, and when there is room again it goes on by itself.
 fn fill_up(open: impl Fn() -> Result<Database>, make_room: impl FnOnce()) {
     let mut db = open().unwrap();
     fill(&db, 0..1).unwrap();
@@ -574,8 +574,8 @@ fn a_transaction_larger_than_the_log_fails_alone() {
     assert!(db.verify().unwrap().is_sound());
 }
 
-/// Small records appended up to that limit took more of the log to take back than there was: the database stopped, and could not be opened
-/// again.
+/// Small records appended up to that limit took more of the log to take back than there was: the database stopped, and
+/// could not be opened again.
 #[test]
 fn an_append_larger_than_the_log_fails_alone() {
     let disk = FaultyDisk::new();

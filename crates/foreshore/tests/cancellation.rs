@@ -1,8 +1,9 @@
-//! How soon a wait ends that is cancelled, by kinds of waits, beside those for locks (`waits.rs`) and for latches (in `txn`).
+//! How soon a wait ends that is cancelled, by kinds of waits, beside those for locks (`waits.rs`) and for latches (in
+//! `txn`).
 //!
-//! What is promised is 20 ms beyond what the machine takes to let a thread run that was woken. So by turns with the waits a plain
-//! wake-up by a condition variable is timed, and of a series of both, half of the waits end within 20 ms more than half of those
-//! take. That is what is measured; of a single wait on a busy machine nothing can be said.
+//! What is promised is 20 ms beyond what the machine takes to let a thread run that was woken. So by turns with the
+//! waits a plain wake-up by a condition variable is timed, and of a series of both, half of the waits end within 20 ms
+//! more than half of those take. That is what is measured; of a single wait on a busy machine nothing can be said.
 //!
 //! `cargo test -p foreshore --test cancellation --release -- --nocapture` prints the figures.
 
@@ -22,8 +23,8 @@ use foreshore_testkit::FaultyDisk;
 const TABLE: TableDefinition<u32, &[u8]> = TableDefinition::new("table");
 /// How often each wait is cancelled.
 const ROUNDS: usize = 30;
-/// What a waiting thread is given to come to its wait. By then who waits for a lock sleeps for 80 ms at a time, so whoever is not
-/// woken comes too late.
+/// What a waiting thread is given to come to its wait. By then who waits for a lock sleeps for 80 ms at a time, so
+/// whoever is not woken comes too late.
 const SETTLED: Duration = Duration::from_millis(100);
 /// What is promised: the first of a series ends within this, half of it within this and half of the plain wake-ups.
 const PROMISED: Duration = Duration::from_millis(20);

@@ -1,4 +1,5 @@
-//! A crowd that wants the same few records: it is let in by degrees, and nobody waits for himself. One that sleeps is not held back.
+//! A crowd that wants the same few records: it is let in by degrees, and nobody waits for himself. One that sleeps is
+//! not held back.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -93,8 +94,8 @@ fn transactions_inside_of_others_get_through_a_crowd() {
     });
 }
 
-/// Adds one to hot records in their order, so that nobody is a victim, from many more threads than there are processors; `pause`
-/// before each lock is released.
+/// Adds one to hot records in their order, so that nobody is a victim, from many more threads than there are
+/// processors; `pause` before each lock is released.
 fn queue_up(db: &Database, threads: u64, rounds: u64, pause: Option<Duration>) {
     thread::scope(|scope| {
         for seed in 0..threads {

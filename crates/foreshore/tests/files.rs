@@ -1,5 +1,5 @@
-//! The files of a database: whose they are, whatever the umask; that links are not followed; that nobody opens it twice, in
-//! whatever way.
+//! The files of a database: whose they are, whatever the umask; that links are not followed; that nobody opens it
+//! twice, in whatever way.
 
 use std::{
     fs,
@@ -133,8 +133,8 @@ fn nothing_is_made_through_a_link() {
     }
 }
 
-/// A file with the name of a spare of the log, and the length of one, that others can read, or that has another name: it is no spare,
-/// so no segment is made of it, and what its other name leads to is not written.
+/// A file with the name of a spare of the log, and the length of one, that others can read, or that has another name:
+/// it is no spare, so no segment is made of it, and what its other name leads to is not written.
 #[test]
 fn a_spare_of_the_log_is_its_owner_s_alone() {
     for named in [false, true] {
@@ -215,8 +215,8 @@ fn one_of_many_threads_opens_it() {
     }
 }
 
-/// A process that was started while the database was open has nothing of it: it may outlive the database, and keeps nobody from
-/// opening it again.
+/// A process that was started while the database was open has nothing of it: it may outlive the database, and keeps
+/// nobody from opening it again.
 #[test]
 fn a_process_that_was_started_meanwhile_inherits_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -248,8 +248,8 @@ fn a_process_that_is_being_started_keeps_no_lock() {
     let (begun, go_on) = (directory.path().join("begun"), directory.path().join("go_on"));
     let mut command = Command::new("true");
     let (mark, signal) = (begun.clone(), go_on.clone());
-    // SAFETY: between fork and exec it makes a directory, and looks for another one and sleeps until that is there, or for a
-    // minute: for so short paths, that allocates nothing and takes no lock.
+    // SAFETY: between fork and exec it makes a directory, and looks for another one and sleeps until that is there, or
+    // for a minute: for so short paths, that allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
             fs::create_dir(&mark)?;

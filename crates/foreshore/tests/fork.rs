@@ -1,5 +1,5 @@
-//! A fork of a process that has a database open: it is told so, whatever it tries, nothing of it hangs, and the process itself
-//! goes on unharmed.
+//! A fork of a process that has a database open: it is told so, whatever it tries, nothing of it hangs, and the process
+//! itself goes on unharmed.
 #![cfg(unix)]
 
 use std::{
@@ -93,8 +93,8 @@ fn status_of(child: i32) -> i32 {
 /// Set for the process that is the first in its namespace.
 const FIRST: &str = "FORESHORE_TEST_FORK";
 
-/// A fork into another namespace of processes may have the number that its parent has in its own, here 1. It passed for its parent, once
-/// it had opened a database itself. For whoever may make namespaces, which systems allow or not.
+/// A fork into another namespace of processes may have the number that its parent has in its own, here 1. It passed for
+/// its parent, once it had opened a database itself. For whoever may make namespaces, which systems allow or not.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_fork_with_the_number_of_its_parent_is_one_all_the_same() {
@@ -128,8 +128,8 @@ fn in_the_first_process(home: &std::path::Path) {
     db.transact(|tx| tx.put(TABLE, 1, 1).map(drop)).unwrap();
     // SAFETY: it changes in which namespace the next child lives, and nothing else.
     assert_eq!(unsafe { unshare(OTHER_NUMBERS) }, 0, "{}", io::Error::last_os_error());
-    // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may have: that is what
-    // is tested. It ends without returning.
+    // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may
+    // have: that is what is tested. It ends without returning.
     let child = unsafe { fork() };
     if child == 0 {
         let alike = std::process::id() == 1;
@@ -147,9 +147,9 @@ fn in_the_first_process(home: &std::path::Path) {
     db.close().unwrap();
 }
 
-/// A fork that a submitted transaction makes has the thread that ran it, and nobody who would tell that thread what to do next: it
-/// went on waiting for ever. One that has returned from the body ends at once, as by an abort; its parent goes on. A body that has not said
-/// what it touches runs twice, the first time to find that out.
+/// A fork that a submitted transaction makes has the thread that ran it, and nobody who would tell that thread what to
+/// do next: it went on waiting for ever. One that has returned from the body ends at once, as by an abort; its parent
+/// goes on. A body that has not said what it touches runs twice, the first time to find that out.
 #[test]
 fn a_fork_that_returns_from_a_submitted_body_ends() {
     let directory = tempfile::tempdir().unwrap();
@@ -159,8 +159,8 @@ fn a_fork_that_returns_from_a_submitted_body_ends() {
         let plan = if declared { db.plan().write(TABLE, 1) } else { db.plan() };
         let submitted = plan.submit(move |tx| {
             tx.put(TABLE, 1, 1)?;
-            // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may have: that
-            // is what is tested.
+            // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another
+            // thread may have: that is what is tested.
             let child = unsafe { fork() };
             if child == 0 {
                 assert!(!panics, "planted");
@@ -346,8 +346,9 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
         drop((db, polled));
         fs::write(&report, said + "done")
     };
-    // SAFETY: what it does between fork and exec may allocate (glibc and musl see to that), and takes no lock that another thread
-    // of this process may have: that is what is tested. The other threads of this test's process are those of its database.
+    // SAFETY: what it does between fork and exec may allocate (glibc and musl see to that), and takes no lock that
+    // another thread of this process may have: that is what is tested. The other threads of this test's process are
+    // those of its database.
     unsafe { command.pre_exec(in_the_fork) };
     let status = command.status().unwrap();
     assert!(status.success(), "{status}: it hung, or could not report");

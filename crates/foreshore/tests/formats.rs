@@ -1,8 +1,8 @@
 //! Databases that earlier builds have made, one for each format there was: this version opens all of them.
 //!
-//! A sample was killed in the middle of its work. It is kept without the sectors that are zero, after the magic `FIXTURE1`: for each file the
-//! length of its name (2 bytes), the name, its length (8), the number of its sectors (4), and these: number (4) and
-//! 512 bytes. All numbers are little-endian.
+//! A sample was killed in the middle of its work. It is kept without the sectors that are zero, after the magic
+//! `FIXTURE1`: for each file the length of its name (2 bytes), the name, its length (8), the number of its sectors (4),
+//! and these: number (4) and 512 bytes. All numbers are little-endian.
 
 use std::{fs, path::Path};
 
@@ -87,8 +87,8 @@ fn a_database_of_each_format_is_recovered_and_used() {
     }
 }
 
-/// `cargo test -p foreshore --test formats -- --ignored --nocapture` tells where the sample is. It is not compared with the one that is
-/// kept, which shows what the first build of its format wrote.
+/// `cargo test -p foreshore --test formats -- --ignored --nocapture` tells where the sample is. It is not compared with
+/// the one that is kept, which shows what the first build of its format wrote.
 #[test]
 #[ignore = "makes a sample of this version's format, in the directory for temporary files"]
 fn a_sample_is_made() {

@@ -1,6 +1,7 @@
-//! Every limit one below, at, and one above: a typed error above, and the engine goes on. What is limited below the facade is
-//! tested there: bytes of the log (`bad_input.rs`), locks of all transactions (`lock`, `tests/locks/basics.rs`), levels of a tree
-//! and records of a page (`btree`, `tests/limits.rs` and `tests/hostile.rs`).
+//! Every limit one below, at, and one above: a typed error above, and the engine goes on. What is limited below the
+//! facade is tested there: bytes of the log (`bad_input.rs`), locks of all transactions (`lock`,
+//! `tests/locks/basics.rs`), levels of a tree and records of a page (`btree`, `tests/limits.rs` and
+//! `tests/hostile.rs`).
 
 use std::{
     collections::HashMap, fmt::Debug, ops::RangeInclusive, os::unix::fs::MetadataExt, path::Path, sync::Arc,
@@ -291,7 +292,8 @@ fn options() {
     }
 }
 
-/// A pool that no machine has memory for, and one of more frames than can be counted, which is found out before anything is made.
+/// A pool that no machine has memory for, and one of more frames than can be counted, which is found out before
+/// anything is made.
 #[test]
 fn frames_of_the_pool() {
     const MOST: usize = (32_767 << 30) / 8192;
@@ -398,7 +400,8 @@ fn files_of_the_log() {
         let most = log_bytes.next_multiple_of(SEGMENT) + 2 * SEGMENT;
         let mut longest = 0;
         let mut look = || {
-            // What is seen is of no one moment: one that has gone meanwhile may be there beside the one that came for it.
+            // What is seen is of no one moment: one that has gone meanwhile may be there beside the one that came for
+            // it.
             let mut bytes = log_files(&path);
             for _ in 0..20 {
                 if bytes > most {

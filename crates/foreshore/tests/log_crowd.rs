@@ -43,8 +43,8 @@ fn key(writer: u64, row: u64) -> u64 {
     writer * (ROWS + 1) + row
 }
 
-/// Rows that one transaction can write when it is alone, in each of its runs. One that runs again finds the leaves of the run before,
-/// which are logged whole when they are changed for the first time since a checkpoint.
+/// Rows that one transaction can write when it is alone, in each of its runs. One that runs again finds the leaves of
+/// the run before, which are logged whole when they are changed for the first time since a checkpoint.
 fn rows_alone(policy: LogFullPolicy, writers: u64) -> u64 {
     let (_directory, db) = open(policy, writers);
     let run = || {

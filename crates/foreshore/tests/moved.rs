@@ -1,4 +1,5 @@
-//! A database whose directory is moved, or replaced by another one, while it is open: it stops, and the other one is left alone.
+//! A database whose directory is moved, or replaced by another one, while it is open: it stops, and the other one is
+//! left alone.
 #![cfg(not(any(foreshore_loom, foreshore_sim)))]
 
 use std::{collections::BTreeMap, env, fs, path::Path};

@@ -217,8 +217,8 @@ fn roles_change_under_load() {
     }
 }
 
-/// The caller says which keys lie together: one message there, one back, whatever the hash; and whoever is not submitted
-/// meets the same locks.
+/// The caller says which keys lie together: one message there, one back, whatever the hash; and whoever is not
+/// submitted meets the same locks.
 #[test]
 fn a_partitioner_keeps_keys_together() {
     let options =
@@ -348,8 +348,8 @@ fn nobody_waits_behind_a_transaction_that_waits() {
     }
 }
 
-/// A submitted transaction that needs a whole table only ever tried for it, so that writers whose intents overlap without end kept it out,
-/// and its place in the window with it.
+/// A submitted transaction that needs a whole table only ever tried for it, so that writers whose intents overlap
+/// without end kept it out, and its place in the window with it.
 #[test]
 fn writers_without_end_do_not_keep_a_whole_table_from_a_submitted_one() {
     for kind in ["private", "lightweight", "in_table", "inherited"] {
@@ -380,7 +380,8 @@ fn writers_without_end_do_not_keep_a_whole_table_from_a_submitted_one() {
     }
 }
 
-/// Two tables, a submitted transaction and a dynamic one, in opposite orders: the cycle through the queue of a table is found.
+/// Two tables, a submitted transaction and a dynamic one, in opposite orders: the cycle through the queue of a table is
+/// found.
 #[test]
 fn a_deadlock_through_the_queue_of_a_table_is_resolved() {
     const OTHERS: TableDefinition<u32, u64> = TableDefinition::new("others");

@@ -96,8 +96,8 @@ impl Procedure for Strays {
     }
 }
 
-/// Whoever comes to a key on which the partitioner panics fails, however it runs, with what that said; it has left nothing, and
-/// everybody else goes on.
+/// Whoever comes to a key on which the partitioner panics fails, however it runs, with what that said; it has left
+/// nothing, and everybody else goes on.
 #[test]
 fn a_partitioner_that_panics_fails_one_transaction() {
     for shape in [[1, 1, 1, 1], [3, 2, 8, 4]] {
@@ -180,7 +180,8 @@ fn transfer(mut random: Xorshift) -> impl FnMut(&mut Transaction) -> Result<()> 
     }
 }
 
-/// A partitioner that panics now and then, wherever it is asked: each transaction is done or not, and nothing is poisoned.
+/// A partitioner that panics now and then, wherever it is asked: each transaction is done or not, and nothing is
+/// poisoned.
 #[test]
 fn a_partitioner_that_panics_now_and_then_harms_nobody_else() {
     static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -253,8 +254,9 @@ impl Procedure for Counts {
     }
 }
 
-/// A thread dies that runs transactions: every handle comes to an end, with the result or with an error that says what is true;
-/// whoever does not need these threads goes on; and what was acknowledged, and nothing that was not, is there after a power failure.
+/// A thread dies that runs transactions: every handle comes to an end, with the result or with an error that says what
+/// is true; whoever does not need these threads goes on; and what was acknowledged, and nothing that was not, is there
+/// after a power failure.
 #[test]
 fn when_an_execution_thread_dies_nothing_hangs_and_nothing_is_lost() {
     const HOT: u32 = 0;
@@ -355,8 +357,8 @@ fn a_waker_that_panics_harms_nobody_else() {
     db.close().unwrap();
 }
 
-/// Nor does one whose panic carries what panics where it is dropped; nor do those of a body, in its first run and under locks, and of
-/// procedures.
+/// Nor does one whose panic carries what panics where it is dropped; nor do those of a body, in its first run and under
+/// locks, and of procedures.
 #[test]
 fn what_a_panic_carries_harms_nobody_else() {
     struct Carried;
@@ -441,9 +443,9 @@ fn a_wait_for_a_table_says_which_limit_ended_it() {
     assert_eq!(lock_timeout(of_it), None);
 }
 
-/// An execution thread waited for locks to make a table, behind a check of the database, which waited for a transaction whose locks
-/// were away: for this thread, to which its answer had come. No detector saw that cycle. Now a table is made at once, or a
-/// little later, whether the first run of a body finds it missing or the second.
+/// An execution thread waited for locks to make a table, behind a check of the database, which waited for a transaction
+/// whose locks were away: for this thread, to which its answer had come. No detector saw that cycle. Now a table is
+/// made at once, or a little later, whether the first run of a body finds it missing or the second.
 #[test]
 fn a_table_that_cannot_be_made_yet_holds_up_nobody() {
     const NEW: TableDefinition<u32, u64> = TableDefinition::new("new");

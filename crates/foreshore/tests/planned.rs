@@ -273,7 +273,8 @@ fn what_reconnaissance_set_is_as_the_options_say_in_the_run() {
     assert_at_rest(&db);
 }
 
-/// It goes through what was written beside the trees, too, and there is nothing of that in the run: it would seem to be at its end.
+/// It goes through what was written beside the trees, too, and there is nothing of that in the run: it would seem to be
+/// at its end.
 #[test]
 fn a_cursor_of_reconnaissance_is_none_of_the_run() {
     let db = filled(&[], 5);
@@ -469,8 +470,8 @@ fn a_miss_that_the_body_swallows_is_a_miss() {
     assert_at_rest(&db);
 }
 
-/// A body that touches something else each time never has the right plan. It comes to its end with whole tables, one miss
-/// for each that it had not met before.
+/// A body that touches something else each time never has the right plan. It comes to its end with whole tables, one
+/// miss for each that it had not met before.
 #[test]
 fn a_body_that_no_plan_fits_ends_with_whole_tables() {
     let db = filled(&[], 30);
@@ -599,7 +600,8 @@ fn planned_transactions_end_under_every_policy() {
 }
 
 /// Each transaction counts the entries and adds one under their number: any phantom would make two of the same number,
-/// and the second would find its key taken. Planned, declared and dynamic ones at the same time. How often that happened.
+/// and the second would find its key taken. Planned, declared and dynamic ones at the same time. How often that
+/// happened.
 fn count_up(db: &Database) -> u64 {
     let phantoms = AtomicU64::new(0);
     // The table is there: making it is not what this is about.
@@ -702,7 +704,8 @@ fn a_large_footprint_locks_the_table() {
     assert_at_rest(&db);
 }
 
-/// A transaction that a body puts aside in its reconnaissance, another in its place, has done nothing, and does not say that it has.
+/// A transaction that a body puts aside in its reconnaissance, another in its place, has done nothing, and does not say
+/// that it has.
 #[test]
 fn a_transaction_that_was_taken_out_of_its_plan_cannot_commit() {
     let db = filled(&[], 4);

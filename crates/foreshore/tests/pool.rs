@@ -1,4 +1,5 @@
-//! The buffer pool as a user meets it: databases larger than their memory, whichever way their pages are found and latched.
+//! The buffer pool as a user meets it: databases larger than their memory, whichever way their pages are found and
+//! latched.
 
 use foreshore::{Database, TableDefinition};
 

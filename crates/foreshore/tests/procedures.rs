@@ -78,8 +78,8 @@ enum Trick {
     PanicsWhenTold,
 }
 
-/// Moves one from one number to another, so many times, and counts in a table that it learns of later; every third transaction
-/// says nothing of what it will touch.
+/// Moves one from one number to another, so many times, and counts in a table that it learns of later; every third
+/// transaction says nothing of what it will touch.
 struct Transfers {
     left: u64,
     random: Xorshift,
@@ -159,8 +159,8 @@ impl Procedure for Transfers {
     }
 }
 
-/// Every transaction that is drawn runs once, no cycle closes, and the procedures come back; whatever the shape, in fewer places
-/// than there are procedures, and with roles that change.
+/// Every transaction that is drawn runs once, no cycle closes, and the procedures come back; whatever the shape, in
+/// fewer places than there are procedures, and with roles that change.
 #[test]
 fn all_that_is_drawn_is_run() {
     for automatic in [false, true] {
@@ -287,7 +287,8 @@ fn closing_ends_procedures() {
     }
 }
 
-/// What a ticket says is durable survives; and the tickets of procedures are on their way to the disk without anybody's waiting.
+/// What a ticket says is durable survives; and the tickets of procedures are on their way to the disk without anybody's
+/// waiting.
 #[test]
 fn what_tickets_promise_survives_a_power_failure() {
     let disk = FaultyDisk::new();

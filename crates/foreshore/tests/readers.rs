@@ -1,5 +1,5 @@
-//! Attacks on transactions that only read: beside writers that split, merge, move and shorten what is read, beside a compaction and
-//! checks, from within each other, after a panic, and before a crash.
+//! Attacks on transactions that only read: beside writers that split, merge, move and shorten what is read, beside a
+//! compaction and checks, from within each other, after a panic, and before a crash.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,8 @@ fn open(disk: &FaultyDisk, options: Options) -> Database {
     Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db").unwrap()
 }
 
-/// Keys of which neighbours have much in common, and others nothing: leaves change their prefixes when they split and merge.
+/// Keys of which neighbours have much in common, and others nothing: leaves change their prefixes when they split and
+/// merge.
 fn name(number: u64) -> String {
     format!("{}/{}{number:04}", number / 60, "common".repeat((number / 20 % 6) as usize))
 }
@@ -120,7 +121,8 @@ fn look(tx: &mut ReadTransaction<'_>, way: u64) -> Result<BTreeMap<String, u64>>
     Ok(seen)
 }
 
-/// Whatever a reader is given belongs together, in whatever way it looks, with tiny nodes and a pool that does not hold them all.
+/// Whatever a reader is given belongs together, in whatever way it looks, with tiny nodes and a pool that does not hold
+/// them all.
 #[test]
 fn what_a_reader_returns_belongs_together() {
     let options = Options { pool_bytes: 1 << 20, node_capacity: 6, ..Options::default() };
@@ -172,7 +174,8 @@ fn what_a_reader_returns_belongs_together() {
     assert_eq!(db.verify().unwrap().problems, [""; 0]);
 }
 
-/// A thread keeps the memory of its last scan. Scans within scans, and those that a panic or a break ends, get in nobody's way.
+/// A thread keeps the memory of its last scan. Scans within scans, and those that a panic or a break ends, get in
+/// nobody's way.
 #[test]
 fn scans_within_scans_have_memory_of_their_own() {
     let db = open(&FaultyDisk::new(), Options { node_capacity: 5, ..Options::default() });
@@ -218,8 +221,8 @@ fn scans_within_scans_have_memory_of_their_own() {
     assert_eq!(db.verify().unwrap().problems, [""; 0]);
 }
 
-/// Who is told of a change is told of one that lasts, though its writer did not wait for the disk: of a value, of one that is gone, of a
-/// key that has come, and by each way of reading.
+/// Who is told of a change is told of one that lasts, though its writer did not wait for the disk: of a value, of one
+/// that is gone, of a key that has come, and by each way of reading.
 #[test]
 fn what_a_reader_returns_outlives_a_crash() {
     let options = Options { flush_interval: Duration::from_secs(3600), ..Options::default() };
@@ -268,8 +271,8 @@ fn what_a_reader_returns_outlives_a_crash() {
     }
 }
 
-/// What holds for the first run holds for the one with locks: it has the same deadline, does not wait if it must not, and what it may
-/// not read it is not given.
+/// What holds for the first run holds for the one with locks: it has the same deadline, does not wait if it must not,
+/// and what it may not read it is not given.
 #[test]
 fn a_reader_that_runs_again_keeps_to_its_options() {
     let fill = || {

@@ -61,9 +61,9 @@ fn wait_for(what: impl Fn() -> bool) -> bool {
     what()
 }
 
-/// Four threads lock, and have next to nothing to do; one runs transactions, and has too much. The last of the four moves, it is
-/// told in the statistics, and it gets some of the work: though there are fewer procedures than one thread has room for, and the
-/// other has begun them all.
+/// Four threads lock, and have next to nothing to do; one runs transactions, and has too much. The last of the four
+/// moves, it is told in the statistics, and it gets some of the work: though there are fewer procedures than one thread
+/// has room for, and the other has begun them all.
 #[test]
 fn threads_move_to_execution_and_get_their_share() {
     const PROCEDURES: u32 = 14;
@@ -107,8 +107,9 @@ fn the_default_numbers_leave_room_for_moves() {
     db.close().unwrap();
 }
 
-/// A thread that was to control was in the middle of a long transaction. The partitions that it was to look after were put down for it, and
-/// nothing was locked in them until that one was over; now they stay where they are until it comes by.
+/// A thread that was to control was in the middle of a long transaction. The partitions that it was to look after were
+/// put down for it, and nothing was locked in them until that one was over; now they stay where they are until it comes
+/// by.
 #[test]
 fn partitions_wait_for_nobody_who_is_in_the_middle_of_a_transaction() {
     let db = open(1, 2);

@@ -1,5 +1,5 @@
-//! What submitted transactions wait for beside locks: room in the window, in the queue, and among those that may be open; and what
-//! they must not wait for, or not without end.
+//! What submitted transactions wait for beside locks: room in the window, in the queue, and among those that may be
+//! open; and what they must not wait for, or not without end.
 
 use std::{
     sync::Arc,

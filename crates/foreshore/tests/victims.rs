@@ -20,8 +20,8 @@ use serde_json::Value as Json;
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
 /// How long a test waits for what is to happen, on the slowest machine.
 const FAR: Duration = Duration::from_secs(120);
-/// 64 threads read, write and lock tables, give way and wait, while others look at everything: nobody is stopped by that, what
-/// they see is well-formed and bounded, and afterwards nothing is left.
+/// 64 threads read, write and lock tables, give way and wait, while others look at everything: nobody is stopped by
+/// that, what they see is well-formed and bounded, and afterwards nothing is left.
 #[test]
 fn views_amid_a_storm() {
     for table in TABLES {
@@ -145,8 +145,8 @@ fn until_waiting(db: &Database, transaction: u64) {
     }
 }
 
-/// The older has `a`, the younger `b`, and the younger wants `a`; the older wants `b` then, if `meets`. What those are told
-/// who give way.
+/// The older has `a`, the younger `b`, and the younger wants `a`; the older wants `b` then, if `meets`. What those are
+/// told who give way.
 fn clash(db: &Database, meets: bool) -> Vec<Error> {
     let (mut old, mut young) = (begin(db, "old"), begin(db, "young"));
     old.put(ACCOUNTS, "a", 2).unwrap();
@@ -174,7 +174,8 @@ fn clash(db: &Database, meets: bool) -> Vec<Error> {
     })
 }
 
-/// The policy, whether the younger one must be waited for by the older, the kind of the report, and words of its reason.
+/// The policy, whether the younger one must be waited for by the older, the kind of the report, and words of its
+/// reason.
 const POLICIES: [(&str, bool, &str, &str); 9] = [
     ("dreadlocks", true, "deadlock", "chosen to break the cycle"),
     ("dreadlocks_spin", true, "deadlock", "chosen to break the cycle"),

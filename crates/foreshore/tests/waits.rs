@@ -421,7 +421,8 @@ fn retries_are_bounded() {
     });
 }
 
-/// Under a policy that lets nobody wait, a victim pauses and runs again until its deadline, however it runs, and no longer.
+/// Under a policy that lets nobody wait, a victim pauses and runs again until its deadline, however it runs, and no
+/// longer.
 #[test]
 fn victims_run_again_until_their_deadline() {
     let (_directory, db) =

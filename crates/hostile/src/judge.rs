@@ -40,9 +40,9 @@ struct Reading<'s> {
     complete: bool,
 }
 
-/// Opens the database on `disk`, which is damaged, reads everything in three ways, checks and changes it, and reads it again
-/// after it was closed and opened. Its content must be one of `states`, as far as it can be read; `read_only` opens it
-/// so, and changes nothing.
+/// Opens the database on `disk`, which is damaged, reads everything in three ways, checks and changes it, and reads it
+/// again after it was closed and opened. Its content must be one of `states`, as far as it can be read; `read_only`
+/// opens it so, and changes nothing.
 ///
 /// # Errors
 /// The promise that was broken, in words.

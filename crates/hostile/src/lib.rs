@@ -6,8 +6,8 @@
 //! - [`panics`]: what panicked meanwhile, in any thread;
 //! - [`judge()`]: opens a database that may be damaged, reads and writes, and says whether a promise was broken.
 //!
-//! Invariant: this crate uses the facade as any program does, and what it knows of the files it has from the formats that are
-//! written down. So it cannot make the same mistake as the engine's own code.
+//! Invariant: this crate uses the facade as any program does, and what it knows of the files it has from the formats
+//! that are written down. So it cannot make the same mistake as the engine's own code.
 #![forbid(unsafe_code)]
 
 mod damage;

@@ -1,5 +1,5 @@
-//! Small databases that have everything: several tables of several levels, long values, ghosts, and a tail of the log that no
-//! checkpoint has covered.
+//! Small databases that have everything: several tables of several levels, long values, ghosts, and a tail of the log
+//! that no checkpoint has covered.
 
 use std::{
     collections::BTreeMap,
@@ -32,8 +32,9 @@ pub struct Sample {
     pub name: &'static str,
     /// The disk that it lies on; opening it there would change it.
     pub disk: FaultyDisk,
-    /// What it may contain: in order of time, the last one if nothing is damaged. A crash right after a commit leaves nothing
-    /// that would prove that this commit's records were ever durable (WAL-7), so damage there may cost it, and it alone.
+    /// What it may contain: in order of time, the last one if nothing is damaged. A crash right after a commit leaves
+    /// nothing that would prove that this commit's records were ever durable (WAL-7), so damage there may cost it, and
+    /// it alone.
     pub states: Vec<Content>,
 }
 
@@ -70,8 +71,8 @@ impl Sample {
         Sample { name: "closed", disk: disk.after_crash(CrashMode::DropUnsynced), states }
     }
 
-    /// A database whose process died: behind its last checkpoint the log has commits of all kinds, a table that was made, and the
-    /// changes of a transaction that was never committed.
+    /// A database whose process died: behind its last checkpoint the log has commits of all kinds, a table that was
+    /// made, and the changes of a transaction that was never committed.
     pub fn crashed() -> Sample {
         let (disk, db) = made();
         fill(&db).expect("a sound disk");

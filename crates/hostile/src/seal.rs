@@ -1,5 +1,5 @@
-//! Checksums made right again, so that damage gets past them. Written from the formats as they are described (`layout.rs` of
-//! `pages`, `frame.rs` and `segment.rs` of `wal`, `control.rs` of `txn`), not from their code.
+//! Checksums made right again, so that damage gets past them. Written from the formats as they are described
+//! (`layout.rs` of `pages`, `frame.rs` and `segment.rs` of `wal`, `control.rs` of `txn`), not from their code.
 
 use std::path::Path;
 

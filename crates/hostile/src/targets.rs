@@ -1,6 +1,6 @@
-//! What the fuzzer runs. Each function takes any bytes and must come back: with whatever result, but without a panic, an endless
-//! loop, or memory without bounds. `tests/corpus.rs` runs them, on a stable compiler, over the committed corpus and over
-//! mutations of it.
+//! What the fuzzer runs. Each function takes any bytes and must come back: with whatever result, but without a panic,
+//! an endless loop, or memory without bounds. `tests/corpus.rs` runs them, on a stable compiler, over the committed
+//! corpus and over mutations of it.
 
 mod files;
 mod keys;

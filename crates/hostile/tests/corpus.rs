@@ -1,5 +1,5 @@
-//! What the fuzzer runs, on a stable compiler: the committed corpus, and mutations of it. `FORESHORE_MUTATIONS` is how many of
-//! these for each target.
+//! What the fuzzer runs, on a stable compiler: the committed corpus, and mutations of it. `FORESHORE_MUTATIONS` is how
+//! many of these for each target.
 
 use std::{fs, path::PathBuf};
 

@@ -1,5 +1,5 @@
-//! A bitmap page with a right checksum that says of leaves in use that they are free: whoever needs a page is told at once, and
-//! nothing is written over a leaf that the pool has.
+//! A bitmap page with a right checksum that says of leaves in use that they are free: whoever needs a page is told at
+//! once, and nothing is written over a leaf that the pool has.
 
 use std::path::Path;
 
@@ -89,8 +89,8 @@ fn a_leaf_is_not_given_to_another() {
     }
 }
 
-/// The header was given to a node, whose records nobody found from then on; the bitmap page to whoever held it already, who waited
-/// for himself for a minute.
+/// The header was given to a node, whose records nobody found from then on; the bitmap page to whoever held it already,
+/// who waited for himself for a minute.
 #[test]
 fn neither_the_header_nor_the_bitmap_page_is_given_to_anybody() {
     for page in [0, 1] {

@@ -1,5 +1,5 @@
-//! What opening says of a catalogue, of a log and of a control file that have right checksums and make no sense: which place is
-//! damaged, and why. Nothing is written then.
+//! What opening says of a catalogue, of a log and of a control file that have right checksums and make no sense: which
+//! place is damaged, and why. Nothing is written then.
 
 use foreshore::{Database, Error, TableDefinition};
 use foreshore_env::sync::Arc;
@@ -87,7 +87,8 @@ impl Row {
     }
 }
 
-/// Rows that no version has written: cut off, of a table that cannot be, of a root that is none, under a name that is no text.
+/// Rows that no version has written: cut off, of a table that cannot be, of a root that is none, under a name that is
+/// no text.
 #[test]
 fn rows_of_the_catalogue() {
     type Change = fn(&Row, &mut [u8]);
@@ -136,8 +137,8 @@ fn all(log: &[u8]) -> Vec<Record> {
     records.collect()
 }
 
-/// The disk of a process that died in the midst of work, with one segment of log: one transaction has committed, one was prepared,
-/// and one had taken part of its changes back, and was open.
+/// The disk of a process that died in the midst of work, with one segment of log: one transaction has committed, one
+/// was prepared, and one had taken part of its changes back, and was open.
 fn interrupted() -> FaultyDisk {
     let disk = FaultyDisk::new();
     let database = Database::builder().options(options()).disk(Arc::new(disk.clone()));
@@ -285,8 +286,9 @@ fn a_checkpoint_that_is_not_that_of_the_control_file() {
     assert_says(&said, "there should be a sound checkpoint record");
 }
 
-/// Numbers behind which others would begin anew: of the next transaction, of which one would pass for the system's own, and of a long
-/// value, to which the next one would be added. The checkpoint says which is the next, and the keys of long values have theirs.
+/// Numbers behind which others would begin anew: of the next transaction, of which one would pass for the system's own,
+/// and of a long value, to which the next one would be added. The checkpoint says which is the next, and the keys of
+/// long values have theirs.
 #[test]
 fn numbers_behind_which_there_is_none() {
     let scene = Interrupted::new();
@@ -304,8 +306,8 @@ fn numbers_behind_which_there_is_none() {
     assert_says(&said, &format!("no long value has the id {}", 0xFF00_0000_0000_0003_u64));
 }
 
-/// The creation of a table did not commit, and a recovery that was to take it back was interrupted in its turn: between the record
-/// that says so and the end of the transaction.
+/// The creation of a table did not commit, and a recovery that was to take it back was interrupted in its turn: between
+/// the record that says so and the end of the transaction.
 #[test]
 fn the_creation_of_a_table_that_was_undone() {
     let disk = FaultyDisk::new();

@@ -1,5 +1,5 @@
-//! What is saved of a database of which one thing is damaged: the log, a header, the control file, a bitmap page, the end of the
-//! data file.
+//! What is saved of a database of which one thing is damaged: the log, a header, the control file, a bitmap page, the
+//! end of the data file.
 
 use std::{
     collections::BTreeSet,
@@ -102,8 +102,8 @@ fn a_control_file_that_cannot_be_read_costs_nothing() {
     }
 }
 
-/// Records say themselves where they belong: a header that is damaged, of a segment or of the data file, costs nothing but the
-/// rollback of who was open.
+/// Records say themselves where they belong: a header that is damaged, of a segment or of the data file, costs nothing
+/// but the rollback of who was open.
 #[test]
 fn a_damaged_header_costs_nothing() {
     let sample = Sample::crashed();
@@ -123,8 +123,8 @@ fn a_damaged_header_costs_nothing() {
     }
 }
 
-/// One byte of one record, in turn: what the log says before it is saved, under the names that the catalogue gives, and nothing
-/// that was never written.
+/// One byte of one record, in turn: what the log says before it is saved, under the names that the catalogue gives, and
+/// nothing that was never written.
 #[test]
 fn a_damaged_record_costs_what_comes_behind_it() {
     let sample = Sample::crashed();
@@ -245,7 +245,8 @@ fn the_last_pages_of_a_cut_file_are_saved() {
     assert!(tried > 1, "{tried}");
 }
 
-/// Without the catalogue the tables have no names; nothing else is lost, and the two tables that are not the user's are none.
+/// Without the catalogue the tables have no names; nothing else is lost, and the two tables that are not the user's are
+/// none.
 #[test]
 fn tables_without_a_row_in_the_catalogue_are_saved_without_their_names() {
     let sample = Sample::closed();

@@ -1,4 +1,5 @@
-//! What a check of the whole database says of damage that has right checksums, and that nobody notices who reads and writes.
+//! What a check of the whole database says of damage that has right checksums, and that nobody notices who reads and
+//! writes.
 
 use foreshore::{Database, TableDefinition, VerifyReport};
 use foreshore_env::sync::Arc;
@@ -140,10 +141,11 @@ fn records_of_a_transaction_form_a_chain() {
     }
 }
 
-/// One bit of each field in the header of each node, with the right checksum: id, LSN (its upper half: that it is not behind the log),
-/// table, level, kind, flags, slot count, heap, garbage, prefix, foster child, where the fences lie, leftmost child, the image's LSN
-/// (its upper half: that it is not newer than the page), skipped bytes, and what nothing uses. Nothing can be noticed of the lengths of
-/// fences that are not there, nor of one skipped byte more or less where all records share it and their heads are the same either way.
+/// One bit of each field in the header of each node, with the right checksum: id, LSN (its upper half: that it is not
+/// behind the log), table, level, kind, flags, slot count, heap, garbage, prefix, foster child, where the fences lie,
+/// leftmost child, the image's LSN (its upper half: that it is not newer than the page), skipped bytes, and what
+/// nothing uses. Nothing can be noticed of the lengths of fences that are not there, nor of one skipped byte more or
+/// less where all records share it and their heads are the same either way.
 #[test]
 fn every_field_of_a_node_s_header_is_looked_at() {
     const SKIPPED: usize = 56;
@@ -164,7 +166,8 @@ fn every_field_of_a_node_s_header_is_looked_at() {
     }
 }
 
-/// A page that believes in an image which the log does not have would be changed without one, and could not be repaired if it was torn.
+/// A page that believes in an image which the log does not have would be changed without one, and could not be repaired
+/// if it was torn.
 #[test]
 fn the_image_of_a_page_is_in_the_log() {
     let sample = Sample::closed();

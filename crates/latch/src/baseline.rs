@@ -1,12 +1,12 @@
 //! The gallery: the latches that Böttcher et al. 2020 compare, beside the road's own, behind one contract.
 //!
-//! What a latch must do is the trait [`Latch`]; which there are is the enum [`LatchKind`]. One suite of tests runs over all
-//! of them, and `foreshore bench latch` measures all of them. Nothing in the engine waits for one of these, except the
-//! [`HybridLatch`].
+//! What a latch must do is the trait [`Latch`]; which there are is the enum [`LatchKind`]. One suite of tests runs over
+//! all of them, and `foreshore bench latch` measures all of them. Nothing in the engine waits for one of these, except
+//! the [`HybridLatch`].
 //!
-//! The spinning latches wait without end; but a waiter that has spun for longer than any critical
-//! section lasts lets another thread run (`spin.rs`), because with more threads than processors a fair spinning latch
-//! would otherwise need a whole turn of the scheduler for each hand-over. Those that stand for TBB's do so after 31 pauses, as TBB's do.
+//! The spinning latches wait without end; but a waiter that has spun for longer than any critical section lasts lets
+//! another thread run (`spin.rs`), because with more threads than processors a fair spinning latch would otherwise need
+//! a whole turn of the scheduler for each hand-over. Those that stand for TBB's do so after 31 pauses, as TBB's do.
 
 mod backoff;
 mod hybrid_spinning;
@@ -80,7 +80,8 @@ pub trait Latch: Default + Send + Sync + 'static {
         self.try_exclusive(read)
     }
 
-    /// As [`Latch::exclusive`], but as long as `patience` lasts; `None` when it ends. A latch that is free is taken even then.
+    /// As [`Latch::exclusive`], but as long as `patience` lasts; `None` when it ends. A latch that is free is taken
+    /// even then.
     ///
     /// By default by attempts, again and again: who waits so leaves nothing behind, holds nobody off, and may starve.
     #[inline]
@@ -176,8 +177,8 @@ pub enum LatchKind {
     ParkingLotRwLock,
 }
 
-/// Something to do with a latch of a kind that is known only at run time: the kind is looked at once, outside of what is
-/// measured.
+/// Something to do with a latch of a kind that is known only at run time: the kind is looked at once, outside of what
+/// is measured.
 pub trait Visit {
     /// What comes of it.
     type Output;

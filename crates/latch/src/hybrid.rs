@@ -137,8 +137,8 @@ impl HybridLatch {
         // load below sees that writer's EXCLUSIVE or something newer (LATCH-2).
         fence(Acquire);
         // Acquire at least: partner is the release of `release_exclusive` and `leave`. If that writer has left already,
-        // its version is seen by the next load, which must not move up; a Relaxed load here would allow that. SeqCst for
-        // LATCH-10.
+        // its version is seen by the next load, which must not move up; a Relaxed load here would allow that. SeqCst
+        // for LATCH-10.
         self.word.load(SeqCst) & EXCLUSIVE == 0 && self.version.load(Relaxed) == version.0
     }
 
@@ -167,7 +167,8 @@ impl HybridLatch {
     }
 
     /// As [`shared`](Self::shared), until `deadline` at the latest, and only while `look`, which is asked when the wait
-    /// begins and then about every 10 ms, answers `true`. A latch that is free is taken even if the deadline has passed.
+    /// begins and then about every 10 ms, answers `true`. A latch that is free is taken even if the deadline has
+    /// passed.
     #[inline]
     pub fn shared_until(
         &self,
@@ -225,8 +226,8 @@ impl HybridLatch {
         Some(self.guard_at(found))
     }
 
-    /// From an optimistic read to shared, without waiting: only if nobody holds the latch exclusively and nothing changed
-    /// since. Success validates all that was read under `version`.
+    /// From an optimistic read to shared, without waiting: only if nobody holds the latch exclusively and nothing
+    /// changed since. Success validates all that was read under `version`.
     #[inline]
     pub fn shared_if(&self, version: Version) -> Option<SharedGuard<'_>> {
         if self.version.load(Relaxed) != version.0 {
@@ -237,7 +238,8 @@ impl HybridLatch {
         (guard.version() == version).then_some(guard)
     }
 
-    /// One attempt to share. Holds off where somebody sleeps: it may be a writer, whom a stream of sharers would starve.
+    /// One attempt to share. Holds off where somebody sleeps: it may be a writer, whom a stream of sharers would
+    /// starve.
     #[inline]
     fn enter_shared_fast(&self) -> bool {
         let word = self.word.load(Relaxed);
@@ -284,8 +286,8 @@ impl HybridLatch {
         ExclusiveGuard::new(self, version)
     }
 
-    /// The exclusive holder declares that the content has changed: the version is one more than it found. Before it leaves, never
-    /// after (LATCH-1).
+    /// The exclusive holder declares that the content has changed: the version is one more than it found. Before it
+    /// leaves, never after (LATCH-1).
     #[inline]
     fn raise_version(&self, version: Version) {
         // Release: partner is the Acquire load in `optimistic`.

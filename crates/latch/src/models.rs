@@ -155,8 +155,8 @@ fn triple(
     });
 }
 
-/// The model must fail for this reason: what was planted has to be caught. `test` is the name of the test that calls, with
-/// its module.
+/// The model must fail for this reason: what was planted has to be caught. `test` is the name of the test that calls,
+/// with its module.
 ///
 /// It runs in a process of its own: loom gives up a model whose threads sleep for ever by panicking in their midst, and
 /// what they then release panics again.

@@ -2,13 +2,13 @@
 //!
 //! An address stands for what is waited for (that of the waiter's word, for example, which is even); it is never
 //! followed. 512 spaces, each a queue under its own mutex, are chosen by a hash of the address; addresses that meet in
-//! one space are told apart in its queue. Each wait sleeps on a condition variable of its own, so that a wake-up reaches
-//! exactly whom it is meant for.
+//! one space are told apart in its queue. Each wait sleeps on a condition variable of its own, so that a wake-up
+//! reaches exactly whom it is meant for.
 //!
-//! A wake-up cannot get lost if both sides keep to the protocol (LATCH-5). The sleeper: announce yourself in a word that
-//! the waker looks at, then [`park`] with a `validate` that reads the word. The waker: change the word, and if it shows
-//! a sleeper, [`unpark_one`] or [`unpark_all`]. `validate` runs under the mutex of the space, under which sleepers are
-//! taken out of the queue as well: either it sees the change, or the waker sees the sleeper.
+//! A wake-up cannot get lost if both sides keep to the protocol (LATCH-5). The sleeper: announce yourself in a word
+//! that the waker looks at, then [`park`] with a `validate` that reads the word. The waker: change the word, and if it
+//! shows a sleeper, [`unpark_one`] or [`unpark_all`]. `validate` runs under the mutex of the space, under which
+//! sleepers are taken out of the queue as well: either it sees the change, or the waker sees the sleeper.
 
 mod parker;
 

@@ -1,5 +1,6 @@
 //! What the latch guards, as plain memory: holders are alone with it, or with readers, and see what the last one wrote.
-//! Under ThreadSanitizer (`scripts/tsan foreshore-latch`) a missing edge is reported even when the figures come out right.
+//! Under ThreadSanitizer (`scripts/tsan foreshore-latch`) a missing edge is reported even when the figures come out
+//! right.
 
 #![cfg(not(any(foreshore_loom, foreshore_sim)))]
 

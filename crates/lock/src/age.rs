@@ -5,14 +5,15 @@
 //! | 0..48 | the number with which the transaction began for the first time |
 //! | 48..56 | its rank: 127 less its priority |
 //!
-//! So whoever has the higher priority is older than everybody with a lower one, and all that is decided by ages is decided by
-//! priority first: whom a detector chooses, who dies and who is wounded. Any order serves them that is the same for all, and
-//! stays the same while a transaction is there.
+//! So whoever has the higher priority is older than everybody with a lower one, and all that is decided by ages is
+//! decided by priority first: whom a detector chooses, who dies and who is wounded. Any order serves them that is the
+//! same for all, and stays the same while a transaction is there.
 
 /// Bits of the number.
 const NUMBER_BITS: u32 = 48;
 
-/// How old a transaction is: smaller is older, and the older of two is spared. Priority comes before the time of its beginning.
+/// How old a transaction is: smaller is older, and the older of two is spared. Priority comes before the time of its
+/// beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(u64);
 

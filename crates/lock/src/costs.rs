@@ -44,8 +44,8 @@ impl OperationCost {
 pub struct LockCosts {
     /// Operation by operation, by one thread.
     pub operations: Vec<OperationCost>,
-    /// Cache lines that went from core to core, for each transaction or so, while two threads ran transactions of a few locks that
-    /// have nothing in common: 0 if nothing is written that all share.
+    /// Cache lines that went from core to core, for each transaction or so, while two threads ran transactions of a few
+    /// locks that have nothing in common: 0 if nothing is written that all share.
     pub lines_moved: f64,
 }
 

@@ -59,13 +59,13 @@ impl fmt::Display for Holder {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Who wanted what, and how long it had waited. `None` if it was no lock that was waited for, but those who work on the
-    /// same page, or who write.
+    /// Who wanted what, and how long it had waited. `None` if it was no lock that was waited for, but those who work on
+    /// the same page, or who write.
     pub wish: Option<DeadlockEdge>,
     /// Who was in the way at last: nobody, if they went away at the last moment.
     pub holders: Vec<Holder>,
-    /// The limit of a single wait that was reached ([`crate::WaitPolicy::timeout`]). `None`: it was a deadline, or nothing was
-    /// waited for.
+    /// The limit of a single wait that was reached ([`crate::WaitPolicy::timeout`]). `None`: it was a deadline, or
+    /// nothing was waited for.
     pub timeout: Option<Duration>,
 }
 
@@ -131,12 +131,12 @@ pub enum LockError {
     /// The transaction was not to wait, and somebody was in the way.
     #[error("{}", .0.refused())]
     WouldBlock(Box<Refusal>),
-    /// A planned transaction met a lock that its plan does not have and that is not free: it has to be rolled back, and run
-    /// again with a larger plan. Never given by the lock manager itself.
+    /// A planned transaction met a lock that its plan does not have and that is not free: it has to be rolled back, and
+    /// run again with a larger plan. Never given by the lock manager itself.
     #[error("a lock that is not in the transaction's plan is not free")]
     PlanMiss,
-    /// What a transaction has read without locks was changed by others: it has to be rolled back, and run again with locks.
-    /// Never given by the lock manager itself.
+    /// What a transaction has read without locks was changed by others: it has to be rolled back, and run again with
+    /// locks. Never given by the lock manager itself.
     #[error("what the transaction has read without locks was changed by others")]
     StaleReads,
     /// The wait was cancelled.
@@ -151,8 +151,8 @@ pub enum LockError {
         /// The limit.
         limit: usize,
     },
-    /// The caller's partitioner has panicked where it was asked about the key, and said this: the key has no name to be locked
-    /// under.
+    /// The caller's partitioner has panicked where it was asked about the key, and said this: the key has no name to be
+    /// locked under.
     #[error("the partitioner has panicked on a key: {0}")]
     Partitioner(Box<str>),
     /// All slots for transactions are taken.
@@ -164,8 +164,8 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether the same work, begun anew, can be expected to succeed: true for deadlocks, which are gone with the victim, for
-    /// plans, which grow, and for stale reads, which will be locked.
+    /// Whether the same work, begun anew, can be expected to succeed: true for deadlocks, which are gone with the
+    /// victim, for plans, which grow, and for stale reads, which will be locked.
     pub fn is_retryable(&self) -> bool {
         matches!(self, LockError::Deadlock(_) | LockError::PlanMiss | LockError::StaleReads)
     }

@@ -7,8 +7,8 @@
 //! | [`InTable`] (gallery) | a request in the lock table | the same |
 //! | [`Inherited`] (gallery) | as `InTable`, and kept for the next transaction | takes back what was kept |
 //!
-//! The first two answer questions themselves. The others have nothing but names, tags and what was inherited here; their
-//! requests are like those for keys, and so are their waits.
+//! The first two answer questions themselves. The others have nothing but names, tags and what was inherited here;
+//! their requests are like those for keys, and so are their waits.
 
 mod baseline;
 mod entries;
@@ -37,9 +37,9 @@ use crate::table::{LockTable, Withdrawn};
 /// The entry of the volume as a whole, [`TableId`] `u32::MAX`.
 const VOLUME: u32 = MAX_TABLES as u32;
 
-/// The number of an entry. There are a few entries less for users' tables than [`MAX_TABLES`]; those whose ids differ by a multiple of that
-/// share one, and so their locks. The database's own tables share theirs with nobody: who has locked a user's table and uses another for the first
-/// time would wait for himself at the catalogue.
+/// The number of an entry. There are a few entries less for users' tables than [`MAX_TABLES`]; those whose ids differ
+/// by a multiple of that share one, and so their locks. The database's own tables share theirs with nobody: who has
+/// locked a user's table and uses another for the first time would wait for himself at the catalogue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryIndex(pub(crate) u32);
 
@@ -127,8 +127,8 @@ impl IntentLocks {
         }
     }
 
-    /// Gives locks of an owner back: those published at `kept` and behind. With a tag, those that announce or are a change
-    /// leave it behind (LOCK-9).
+    /// Gives locks of an owner back: those published at `kept` and behind. With a tag, those that announce or are a
+    /// change leave it behind (LOCK-9).
     #[inline]
     pub(crate) fn release(
         &self,
@@ -145,8 +145,9 @@ impl IntentLocks {
         }
     }
 
-    /// Publishes a lock at a lower place, too. Whoever looks for it does so under its entry's latch, so that he comes before that, and finds it
-    /// where it was, or behind, and finds it at the lower place: nothing is overwritten but by the next move, of a lock from further up.
+    /// Publishes a lock at a lower place, too. Whoever looks for it does so under its entry's latch, so that he comes
+    /// before that, and finds it where it was, or behind, and finds it at the lower place: nothing is overwritten but
+    /// by the next move, of a lock from further up.
     pub(crate) fn relocate(
         &self,
         slots: &Slots,
@@ -220,8 +221,8 @@ impl IntentLocks {
         matches!(self, IntentLocks::InTable(_) | IntentLocks::Inherited(_))
     }
 
-    /// Whether somebody may be seen in the way of such a wait who asks for a lock and has not got it: it shows itself before
-    /// it asks, and comes for the latch then.
+    /// Whether somebody may be seen in the way of such a wait who asks for a lock and has not got it: it shows itself
+    /// before it asks, and comes for the latch then.
     pub(crate) fn shows_passers_by(&self, subject: Subject) -> bool {
         matches!((self, subject), (IntentLocks::Private(_), Subject::Table(_)))
     }
@@ -246,7 +247,8 @@ mod tests {
 
     use super::*;
 
-    /// A table whose id is a multiple of 65,536 had the catalogue's entry: who had locked it, and made another one, waited for himself.
+    /// A table whose id is a multiple of 65,536 had the catalogue's entry: who had locked it, and made another one,
+    /// waited for himself.
     #[test]
     fn the_database_s_own_tables_share_their_entries_with_nobody() {
         let of = |ids: std::ops::Range<u32>| -> BTreeSet<u32> {

@@ -1,8 +1,9 @@
 //! The lock manager: key-range locks, intent locks, deadlocks, early lock release.
 //!
 //! A transaction begins with [`LockManager::begin`] and asks its [`LockOwner`] for locks on keys and gaps
-//! ([`LockOwner::acquire`]) and on tables ([`LockOwner::intent`]); [`LockOwner::release_all`] gives them back. Every wait
-//! ends: granted, chosen as a deadlock's victim, at its deadline, or cancelled. The rules (LOCK-1 …) are in README.md.
+//! ([`LockOwner::acquire`]) and on tables ([`LockOwner::intent`]); [`LockOwner::release_all`] gives them back. Every
+//! wait ends: granted, chosen as a deadlock's victim, at its deadline, or cancelled. The rules (LOCK-1 …) are in
+//! README.md.
 //!
 //! Invariant: this crate knows no pages and not what the log holds; an LSN is an opaque tag.
 #![forbid(unsafe_code)]

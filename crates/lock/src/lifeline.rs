@@ -1,12 +1,13 @@
-//! What a lock manager knows of the end of its database: who waits for a lock must not wait for what nobody will give back.
+//! What a lock manager knows of the end of its database: who waits for a lock must not wait for what nobody will give
+//! back.
 
 use std::fmt;
 
 use foreshore_base::Result;
 use foreshore_env::sync::Arc;
 
-/// Says whether there is still something to be locked. Whoever waits asks it between two naps, so a wait ends within the
-/// longest of them (160 ms) after it has failed.
+/// Says whether there is still something to be locked. Whoever waits asks it between two naps, so a wait ends within
+/// the longest of them (160 ms) after it has failed.
 #[derive(Clone)]
 pub struct Lifeline(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 

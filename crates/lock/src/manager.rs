@@ -114,8 +114,8 @@ impl LockManager {
         }
     }
 
-    /// As [`LockManager::name`], if that name means the same for as long as the seed is the same: where a partitioner has its
-    /// part in it, another opening of the database may have another.
+    /// As [`LockManager::name`], if that name means the same for as long as the seed is the same: where a partitioner
+    /// has its part in it, another opening of the database may have another.
     pub fn lasting_name(&self, table: TableId, key: KeyRef<'_>) -> Option<LockName> {
         if self.partitioner.is_some() { None } else { self.name(table, key).ok() }
     }
@@ -149,8 +149,8 @@ impl LockManager {
         self.begin_with(|_| (txn, age), |_| Arc::clone(self).into(), label, begun_at)
     }
 
-    /// As [`LockManager::begin_at`] of `manager`, for many threads: the owner's reference to it is counted where its slot is, so that
-    /// threads that begin at one time have no line of memory in common. `identify` is told the slot.
+    /// As [`LockManager::begin_at`] of `manager`, for many threads: the owner's reference to it is counted where its
+    /// slot is, so that threads that begin at one time have no line of memory in common. `identify` is told the slot.
     #[inline]
     pub fn begin_striped(
         manager: &StripedArc<LockManager>,
@@ -183,17 +183,18 @@ impl LockManager {
         self.name(table, key).map_or(true, |name| self.table.is_requested(name))
     }
 
-    /// The highest commit LSN of early releases where this name is: what is read under it may not be durable before that
-    /// is. [`Lsn::ZERO`] if there was none; the highest LSN of all for a key without a name (LOCK-19).
+    /// The highest commit LSN of early releases where this name is: what is read under it may not be durable before
+    /// that is. [`Lsn::ZERO`] if there was none; the highest LSN of all for a key without a name (LOCK-19).
     pub fn tag(&self, table: TableId, key: KeyRef<'_>) -> Lsn {
         self.name(table, key).map_or(Lsn(u64::MAX), |name| self.table.tag(name))
     }
 
-    /// Whether nobody holds or wants a lock where this name is, and if so, the highest commit LSN of early releases there.
-    /// Writes nothing to shared memory; `None` when in doubt: other names may share the place, and not every table can tell.
+    /// Whether nobody holds or wants a lock where this name is, and if so, the highest commit LSN of early releases
+    /// there. Writes nothing to shared memory; `None` when in doubt: other names may share the place, and not every
+    /// table can tell.
     ///
-    /// Of somebody whose lock was granted before what the caller has seen of its changes (by an acquire), this sees the lock
-    /// or, if that was released, the tag that it left.
+    /// Of somebody whose lock was granted before what the caller has seen of its changes (by an acquire), this sees the
+    /// lock or, if that was released, the tag that it left.
     #[inline]
     pub fn probe(&self, table: TableId, key: KeyRef<'_>) -> Option<Lsn> {
         self.table.probe(self.name(table, key).ok()?)

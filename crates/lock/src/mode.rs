@@ -22,8 +22,8 @@ const GAP: u8 = 0b1100;
 const COARSE: u8 = 0b1_0000;
 const BITS: u8 = 0b1_1111;
 
-/// A mode: one of N (not locked), S (shared), X (exclusive) for the key, and one for the open gap between it and the next
-/// key. The two parts have nothing to do with each other.
+/// A mode: one of N (not locked), S (shared), X (exclusive) for the key, and one for the open gap between it and the
+/// next key. The two parts have nothing to do with each other.
 #[derive(Copy, Clone, Eq, PartialEq, Hash)]
 pub struct Mode(u8);
 
@@ -51,8 +51,8 @@ impl Mode {
     pub const ALL: [Mode; 9] =
         [Mode::N, Mode::S, Mode::X, Mode::NS, Mode::NX, Mode::SN, Mode::SX, Mode::XN, Mode::XS];
 
-    /// The mode of a table as a whole, for intent locks that are requests in the lock table. Joining and covering work by
-    /// the rights that a mode gives, as they do for keys and gaps; only what conflicts is another matter.
+    /// The mode of a table as a whole, for intent locks that are requests in the lock table. Joining and covering work
+    /// by the rights that a mode gives, as they do for keys and gaps; only what conflicts is another matter.
     pub(crate) const fn coarse(mode: IntentMode) -> Mode {
         Mode(
             COARSE

@@ -1,8 +1,8 @@
 //! Lock names: what a lock is on, as 64 bits.
 //!
-//! Keys that differ in their last byte only are neighbours, most often: rows that were numbered. Whoever locks one locks the
-//! next ones, too, so their places in a table lie near each other, where the processor expects the next access, and not so
-//! near that two of them share a cache line. The bits of a name, from the highest on:
+//! Keys that differ in their last byte only are neighbours, most often: rows that were numbered. Whoever locks one
+//! locks the next ones, too, so their places in a table lie near each other, where the processor expects the next
+//! access, and not so near that two of them share a cache line. The bits of a name, from the highest on:
 //!
 //! | bits | what |
 //! | --- | --- |
@@ -59,8 +59,8 @@ impl LockName {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     shift: u32,
-    /// Places are in the order of names, so that partitions, which are ranges of names, have ranges of places, and those who look after
-    /// them no lines in common. Neighbours are in partitions of their own, most often.
+    /// Places are in the order of names, so that partitions, which are ranges of names, have ranges of places, and
+    /// those who look after them no lines in common. Neighbours are in partitions of their own, most often.
     ordered: bool,
 }
 
@@ -75,7 +75,8 @@ impl Places {
         1 << (u64::BITS - self.shift)
     }
 
-    /// The place of a name. If there is one partition, those of neighbours are among the same 256, four places from one to the next.
+    /// The place of a name. If there is one partition, those of neighbours are among the same 256, four places from one
+    /// to the next.
     #[inline]
     pub(crate) fn of(self, name: LockName) -> usize {
         // With one place the shift is 64, which `checked_shr` refuses.
@@ -96,8 +97,8 @@ const BEFORE_ALL: u64 = 0x6265_666F_7265_2121;
 /// Where a name has the last byte of its key.
 const LAST_AT: u32 = 16;
 
-/// An odd number near 2⁶⁴ divided by the golden ratio: what is multiplied by it is spread over the upper bits. Table ids are, so that
-/// equal keys of two tables have unrelated names.
+/// An odd number near 2⁶⁴ divided by the golden ratio: what is multiplied by it is spread over the upper bits. Table
+/// ids are, so that equal keys of two tables have unrelated names.
 pub(crate) const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Stands for the bytes of a key that has none.
@@ -185,7 +186,8 @@ mod tests {
         }
     }
 
-    /// Once places were chosen by other bits of the name than partitions are, and each partition had names in every bucket.
+    /// Once places were chosen by other bits of the name than partitions are, and each partition had names in every
+    /// bucket.
     #[test]
     fn partitions_share_no_places_but_where_one_meets_the_next() {
         const PLACES: usize = 1 << 12;

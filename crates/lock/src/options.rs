@@ -13,18 +13,19 @@ pub(crate) const OWN_REQUESTS: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockTableKind {
-    /// A latch for each bucket, held for the list operation only. A request that is alone in its bucket, or shares as all
-    /// of them do, comes and goes without it.
+    /// A latch for each bucket, held for the list operation only. A request that is alone in its bucket, or shares as
+    /// all of them do, comes and goes without it.
     #[default]
     Latched,
     /// A baseline to measure against: the queues of `Latched` under one mutex.
     GlobalMutex,
     /// A baseline: the queues of `Latched` behind one queue of spinning threads (MCS).
     GlobalMcs,
-    /// A baseline: `Latched`, but that every request takes the latch of its bucket, also where it is alone or all share.
+    /// A baseline: `Latched`, but that every request takes the latch of its bucket, also where it is alone or all
+    /// share.
     AlwaysLatched,
-    /// Jung et al. 2013: requests come and go beside the latch, which is for those who wait and for conversions; they are
-    /// recycled in bulk. A thread of the lock manager keeps some ready.
+    /// Jung et al. 2013: requests come and go beside the latch, which is for those who wait and for conversions; they
+    /// are recycled in bulk. A thread of the lock manager keeps some ready.
     Staged,
 }
 
@@ -46,12 +47,12 @@ pub enum KeyRangeModes {
     /// All combinations of a key's mode and a gap's (Graefe; Kimura et al. 2012, Table 2).
     #[default]
     Orthogonal,
-    /// The baseline of Kimura et al. 2012, Figure 3: without those that Lomet's set (VLDB 1993) lacks. A gap is locked shared
-    /// only with its key, and a key exclusively with a shared gap only as a whole. A gap is checked for an insert
-    /// without its key, which stands for Lomet's insert locks.
+    /// The baseline of Kimura et al. 2012, Figure 3: without those that Lomet's set (VLDB 1993) lacks. A gap is locked
+    /// shared only with its key, and a key exclusively with a shared gap only as a whole. A gap is checked for an
+    /// insert without its key, which stands for Lomet's insert locks.
     Lomet,
-    /// A baseline: key and gap are one thing, shared or exclusive, as in ARIES/KVL (Mohan 1990). There the gap is the one
-    /// below the key; here it is the one above, as for the others, so that the same number of locks is compared.
+    /// A baseline: key and gap are one thing, shared or exclusive, as in ARIES/KVL (Mohan 1990). There the gap is the
+    /// one below the key; here it is the one above, as for the others, so that the same number of locks is compared.
     NextKey,
 }
 
@@ -119,8 +120,8 @@ impl IntentLockKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlockPolicy {
-    /// Digests, found at once, confirmed exactly, one victim. With [`DigestKind::Bloom`]: Kimura et al. 2012, Algorithm 5
-    /// as printed, sleeping with backoff.
+    /// Digests, found at once, confirmed exactly, one victim. With [`DigestKind::Bloom`]: Kimura et al. 2012, Algorithm
+    /// 5 as printed, sleeping with backoff.
     #[default]
     Dreadlocks,
     /// Algorithm 5; waiters spin.
@@ -191,8 +192,8 @@ pub enum VictimPolicy {
     /// The youngest transaction; among equals the one with the largest id.
     #[default]
     Youngest,
-    /// Kill-short (Kimura et al. 2012, §4.3): the one whose pipeline has the fewest completed transactions that wait for their
-    /// flush, for that flush is what it costs; among equals the youngest.
+    /// Kill-short (Kimura et al. 2012, §4.3): the one whose pipeline has the fewest completed transactions that wait
+    /// for their flush, for that flush is what it costs; among equals the youngest.
     ShortestPipeline,
     /// Kill-long, which the paper measures beside it: the one whose pipeline has the most.
     LongestPipeline,
@@ -211,8 +212,8 @@ pub struct LockOptions {
     pub max_locks: usize,
     /// Seed of the lock names: secret, so that nobody can choose keys that meet in one bucket.
     pub seed: u64,
-    /// In so many equal ranges of names is locked by threads of their own, which then have buckets of their own; 1 if whoever wants a lock
-    /// takes it himself.
+    /// In so many equal ranges of names is locked by threads of their own, which then have buckets of their own; 1 if
+    /// whoever wants a lock takes it himself.
     pub partitions: usize,
     /// Where the names of keys lie; by their hash alone if it is `None`.
     pub partitioner: Option<Partitioner>,
@@ -235,9 +236,9 @@ pub struct LockOptions {
     pub victim: VictimPolicy,
     /// Reports that are kept about those who gave way, for whatever reason; 0 for none.
     pub history: usize,
-    /// Whether every transaction notes the key and the time of each lock that it is granted, so that views show them. Without
-    /// that they show the keys that somebody waits for. Costs a look at the clock and a copy of the key for each lock, and
-    /// no access to memory that others write.
+    /// Whether every transaction notes the key and the time of each lock that it is granted, so that views show them.
+    /// Without that they show the keys that somebody waits for. Costs a look at the clock and a copy of the key for
+    /// each lock, and no access to memory that others write.
     pub keep_notes: bool,
     /// What ends all waits when it fails; they go on for ever if it is `None`.
     pub lifeline: Option<Lifeline>,

@@ -119,8 +119,8 @@ impl LockOwner {
         self.state().held.len()
     }
 
-    /// The highest tag seen by its acquisitions: a transaction that has only read waits until this LSN is durable before it
-    /// tells anybody what it has read. Stays after [`LockOwner::release_all`].
+    /// The highest tag seen by its acquisitions: a transaction that has only read waits until this LSN is durable
+    /// before it tells anybody what it has read. Stays after [`LockOwner::release_all`].
     pub fn max_tag(&self) -> Lsn {
         self.state().max_tag
     }
@@ -150,18 +150,18 @@ impl LockOwner {
         self.state().held.as_slice().iter().map(|lock| (lock.name, lock.mode))
     }
 
-    /// Has the place of a key's lock come from memory, if it is not near: the lock will be asked for soon. Does nothing with a
-    /// partitioner, whose answers may take long.
+    /// Has the place of a key's lock come from memory, if it is not near: the lock will be asked for soon. Does nothing
+    /// with a partitioner, whose answers may take long.
     #[inline]
     pub fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>) {
         self.manager.prefetch_lock(table, key);
     }
 
-    /// Locks a key, the gap above it, or both, waiting as long as `wait` allows. What is held already is added to; a lock
-    /// that is held in a mode that covers this one costs no access to shared memory.
+    /// Locks a key, the gap above it, or both, waiting as long as `wait` allows. What is held already is added to; a
+    /// lock that is held in a mode that covers this one costs no access to shared memory.
     ///
-    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch. What is locked is the
-    /// weakest mode of [`crate::LockOptions::key_ranges`] that covers `mode`.
+    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch. What is locked
+    /// is the weakest mode of [`crate::LockOptions::key_ranges`] that covers `mode`.
     #[inline]
     pub fn acquire(
         &mut self,
@@ -315,8 +315,9 @@ impl LockOwner {
         Ok(())
     }
 
-    /// Releases all locks: there is no way to release a chosen one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
-    /// Alg. 7), and the LSN stays as a tag where something may have been changed.
+    /// Releases all locks: there is no way to release a chosen one (LOCK-10). With the LSN of the commit record: before
+    /// that is durable (safe SX-ELR; Kimura et al. 2012, Alg. 7), and the LSN stays as a tag where something may have
+    /// been changed.
     pub fn release_all(&mut self, tag: Option<Lsn>) {
         if self.asked.is_some() {
             self.stop_asking();

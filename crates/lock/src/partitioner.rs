@@ -1,8 +1,9 @@
 //! Where the names of keys lie, as a caller wants it: keys that are locked together in one part of the lock table.
 //!
-//! Ren, Faleiro, Abadi 2016, §3.3, leave it to the application which thread looks after the locks of which records. Here a
-//! partition is a range of names: a partitioner moves the name of a key, a hash, into the range of its partition. So the
-//! order of names is the order of partitions, for everybody, and nothing else has to know of partitioners.
+//! Ren, Faleiro, Abadi 2016, §3.3, leave it to the application which thread looks after the locks of which records.
+//! Here a partition is a range of names: a partitioner moves the name of a key, a hash, into the range of its
+//! partition. So the order of names is the order of partitions, for everybody, and nothing else has to know of
+//! partitioners.
 
 use std::any::Any;
 use std::fmt;
@@ -25,15 +26,15 @@ pub struct Partitioner {
 }
 
 impl Partitioner {
-    /// So many partitions, at least 1; what `partition` says is taken modulo their number. It has to say the same of a key
-    /// each time, and must not wait: it is asked under latches. If it panics, the key has no name, and whoever wants a lock on it
-    /// is told so ([`LockError::Partitioner`]).
+    /// So many partitions, at least 1; what `partition` says is taken modulo their number. It has to say the same of a
+    /// key each time, and must not wait: it is asked under latches. If it panics, the key has no name, and whoever
+    /// wants a lock on it is told so ([`LockError::Partitioner`]).
     pub fn new(partitions: usize, partition: impl Fn(&[u8]) -> usize + Send + Sync + 'static) -> Partitioner {
         Partitioner { partitions: partitions.max(1), partition: Arc::new(partition) }
     }
 
-    /// The name of a key. The tables that the database keeps for itself, and what lies below all keys of a table, stay where
-    /// their hash is.
+    /// The name of a key. The tables that the database keeps for itself, and what lies below all keys of a table, stay
+    /// where their hash is.
     #[inline]
     pub(crate) fn place(
         &self,

@@ -1,8 +1,8 @@
 //! Lock requests, and where they come from: every slot has a segment of its own, and borrows more when it holds many
 //! locks. In steady state a lock allocates nothing, and a released request is warm in the cache of who takes it next.
 //!
-//! Requests are linked into queues by number and made of atomics, accessed under the latch of their queue (LOCK-1) or, in
-//! the staged table, beside it (LOCK-13): plain moves in machine code, and no undefined behaviour by construction.
+//! Requests are linked into queues by number and made of atomics, accessed under the latch of their queue (LOCK-1) or,
+//! in the staged table, beside it (LOCK-13): plain moves in machine code, and no undefined behaviour by construction.
 //!
 //! The staged table uses a request once: what was released may still be linked, or be looked at by somebody on the way
 //! past it. Its segments come back in bulk (`request/staging.rs`).
@@ -51,8 +51,8 @@ pub(crate) struct Modes {
     pub(crate) granted: Mode,
     /// What its owner wants. Covers `granted`.
     pub(crate) requested: Mode,
-    /// It is new, in the queue, and its owner is looking whether anybody is in its way: it will be granted or go. Only in
-    /// the staged table.
+    /// It is new, in the queue, and its owner is looking whether anybody is in its way: it will be granted or go. Only
+    /// in the staged table.
     pub(crate) claimed: bool,
 }
 
@@ -114,8 +114,8 @@ pub(crate) struct Request {
     next: AtomicU32,
     /// The slot of its owner. Constant while it is in a queue.
     slot: AtomicU32,
-    /// See above. Stored with Release; partners are the Acquire loads of those who find a lock free and go on to what it
-    /// protects.
+    /// See above. Stored with Release; partners are the Acquire loads of those who find a lock free and go on to what
+    /// it protects.
     state: AtomicU32,
 }
 
@@ -331,8 +331,8 @@ impl FreeRequests {
         self.refill(requests, held, sweep)
     }
 
-    /// Gives back a request that was released, or is of a failed attempt. The staged table has used it up; that is known without a look at it, since whoever
-    /// recycles requests may have made it another's by now.
+    /// Gives back a request that was released, or is of a failed attempt. The staged table has used it up; that is
+    /// known without a look at it, since whoever recycles requests may have made it another's by now.
     #[inline]
     pub(crate) fn give(&mut self, requests: &Requests, request: RequestIndex) {
         if !requests.is_staged() {

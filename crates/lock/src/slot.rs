@@ -1,7 +1,7 @@
 //! Slots: where a transaction stands while it is open, and what others may read about it.
 //!
-//! There are [`MAX_TRANSACTIONS`]; a deadlock digest has a bit for each, so it is exact. A slot keeps the private tables
-//! and the requests of its transactions from one to the next, so that beginning one allocates nothing.
+//! There are [`MAX_TRANSACTIONS`]; a deadlock digest has a bit for each, so it is exact. A slot keeps the private
+//! tables and the requests of its transactions from one to the next, so that beginning one allocates nothing.
 //!
 //! ```text
 //! wait word:  epoch (62 bits) | state (2 bits)
@@ -11,8 +11,8 @@
 //!               └──────────────────▶ IDLE      the waiter gives up
 //! ```
 //!
-//! The word leaves IDLE and WAITING only under the latch of the queue that the wait is in (LOCK-4). An epoch is never used
-//! twice: who finds a WAITING word unchanged knows that the transaction has done nothing in between.
+//! The word leaves IDLE and WAITING only under the latch of the queue that the wait is in (LOCK-4). An epoch is never
+//! used twice: who finds a WAITING word unchanged knows that the transaction has done nothing in between.
 
 mod description;
 mod hint;
@@ -116,8 +116,8 @@ pub(crate) struct Wait {
     word: AtomicU64,
     /// What the wait is for. Written by the owner before the word; read by those who found the word WAITING.
     subject: AtomicU64,
-    /// Whom the owner waits for, while it waits (LOCK-11). Written under the latch of the queue, by the owner as it begins
-    /// and by whoever changes that; read by everybody.
+    /// Whom the owner waits for, while it waits (LOCK-11). Written under the latch of the queue, by the owner as it
+    /// begins and by whoever changes that; read by everybody.
     digest: Digest,
 }
 
@@ -147,8 +147,8 @@ impl Wait {
         self.end(GRANTED);
     }
 
-    /// Ends the wait `word`, if it is not over, by making the owner a victim; `judge` is called before. Under the exclusive
-    /// latch of the queue.
+    /// Ends the wait `word`, if it is not over, by making the owner a victim; `judge` is called before. Under the
+    /// exclusive latch of the queue.
     pub(crate) fn make_victim(&self, word: WaitWord, judge: impl FnOnce()) -> bool {
         let waits = self.word() == word;
         if waits {

@@ -17,8 +17,8 @@ pub struct LockStats {
     pub longest_wait_ns: u64,
     /// Deadlocks resolved, each by one victim.
     pub deadlocks: u64,
-    /// Times that digests showed a cycle and the exact walk did not, or somebody else had resolved it by then. Nobody was
-    /// harmed.
+    /// Times that digests showed a cycle and the exact walk did not, or somebody else had resolved it by then. Nobody
+    /// was harmed.
     pub suspicions_refuted: u64,
     /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
     pub precautions: u64,

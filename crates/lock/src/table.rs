@@ -36,8 +36,8 @@ use queue::{Change, View};
 use staged::Staged;
 pub(crate) use wakes::Wakes;
 
-/// The latches of lock queues and intent locks in the latch order: they are taken under page latches, and nothing is taken
-/// under them.
+/// The latches of lock queues and intent locks in the latch order: they are taken under page latches, and nothing is
+/// taken under them.
 pub(crate) const QUEUE_RANK: Rank = Rank(60_000);
 
 /// A lock table.
@@ -218,8 +218,8 @@ impl LockTable {
         alone!(self, name, |queue| queue.convert(&self.view(slots, name), request, mode))
     }
 
-    /// Ends a wait, however it stands (LOCK-6). If the request was not granted, it is as before the wait, and who waited
-    /// for it goes on.
+    /// Ends a wait, however it stands (LOCK-6). If the request was not granted, it is as before the wait, and who
+    /// waited for it goes on.
     pub(crate) fn withdraw(&self, slots: &Slots, name: LockName, request: RequestIndex) -> Withdrawn {
         let mut wakes = Wakes::default();
         let withdrawn =
@@ -228,8 +228,8 @@ impl LockTable {
         withdrawn
     }
 
-    /// Takes a granted request out of the queue. With a tag, an exclusive one leaves it behind (LOCK-9). Whether that has ended
-    /// somebody's wait.
+    /// Takes a granted request out of the queue. With a tag, an exclusive one leaves it behind (LOCK-9). Whether that
+    /// has ended somebody's wait.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -312,8 +312,8 @@ impl LockTable {
         }
     }
 
-    /// The tag that early releases left where the name is, if nobody holds or wants any name there. The emptiness is read
-    /// first, by an acquire: who left the place empty had raised the tag before (LOCK-9).
+    /// The tag that early releases left where the name is, if nobody holds or wants any name there. The emptiness is
+    /// read first, by an acquire: who left the place empty had raised the tag before (LOCK-9).
     #[inline]
     pub(crate) fn probe(&self, name: LockName) -> Option<Lsn> {
         self.is_bucket_empty(name).then(|| self.tag(name))

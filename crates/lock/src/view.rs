@@ -1,7 +1,7 @@
 //! What is locked and who waits for whom, for people to look at while everything goes on.
 //!
-//! LOCK-12: a view stops nobody. It takes the latch of one queue at a time, and copies that queue under it; names, labels
-//! and keys are added afterwards. So this is how consistent views are:
+//! LOCK-12: a view stops nobody. It takes the latch of one queue at a time, and copies that queue under it; names,
+//! labels and keys are added afterwards. So this is how consistent views are:
 //!
 //! - The requests on one name are those of one moment. Those on different names are of different moments: a view may show
 //!   a transaction with a lock that it got while the view was made and without one that it gave back meanwhile, and even
@@ -30,8 +30,8 @@ use known::Known;
 pub(crate) use notes::Notes;
 pub use transaction::TxnView;
 
-/// Those in the way of one waiter that a view shows. With as many waiters as there can be, each behind all before it, a view of
-/// all of them would be hundreds of megabytes.
+/// Those in the way of one waiter that a view shows. With as many waiters as there can be, each behind all before it, a
+/// view of all of them would be hundreds of megabytes.
 pub const MAX_BLOCKERS: usize = 100;
 
 /// How often a wait is looked at again because it went on while it was looked at.
@@ -85,8 +85,8 @@ pub struct WaitView {
     pub number: u64,
     /// How long it has waited.
     pub waited: Duration,
-    /// Who is in the way: those who hold what conflicts, oldest transaction first, and then those who have come before, oldest
-    /// request first. The first [`MAX_BLOCKERS`] of them.
+    /// Who is in the way: those who hold what conflicts, oldest transaction first, and then those who have come before,
+    /// oldest request first. The first [`MAX_BLOCKERS`] of them.
     pub blockers: Vec<BlockerView>,
     /// How many more there are.
     pub omitted: usize,
@@ -267,7 +267,8 @@ impl LockManager {
         self.slots.used().filter_map(|(slot, _)| self.wait_in(slot)).collect()
     }
 
-    /// The wait that a slot is in. LOCK-4: the word is the same before and after, so that all else belongs to that wait.
+    /// The wait that a slot is in. LOCK-4: the word is the same before and after, so that all else belongs to that
+    /// wait.
     fn wait_in(&self, slot: SlotId) -> Option<Wait> {
         (0..ATTEMPTS).find_map(|_| {
             let (wait, published) = (self.slots.wait_of(slot), self.slots.get(slot));

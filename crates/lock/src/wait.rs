@@ -16,15 +16,16 @@ use crate::slot::{SlotId, WaitWord};
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
 const SPINS: u64 = 100;
 
-/// How often a waiter spins so, one after the other, while there is a processor that would have nothing else to do: in all about as long
-/// as it takes to wake one. A lock that is given to somebody asleep is held meanwhile by nobody who runs, and all behind it wait.
+/// How often a waiter spins so, one after the other, while there is a processor that would have nothing else to do: in
+/// all about as long as it takes to wake one. A lock that is given to somebody asleep is held meanwhile by nobody who
+/// runs, and all behind it wait.
 const IDLE_SPINS: usize = 20;
 
 /// Between two looks of a waiter. The sleep of Kimura et al. 2012, §4.2.
 pub const NAP: Duration = Duration::from_millis(10);
 
-/// Between two looks of who has nothing to look for: should LOCK-11 ever be wrong, a deadlock lasts that long. Hundreds who wait
-/// for one key, and look around every 10 ms, keep its holder from the processor.
+/// Between two looks of who has nothing to look for: should LOCK-11 ever be wrong, a deadlock lasts that long. Hundreds
+/// who wait for one key, and look around every 10 ms, keep its holder from the processor.
 const LONGEST_NAP: Duration = Duration::from_millis(160);
 
 /// How long somebody sleeps who has slept for `last`, at most.
@@ -145,8 +146,8 @@ impl LockManager {
                 break stopped;
             }
             let now = Instant::now();
-            // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
-            // must not wait for one.
+            // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's
+            // queue must not wait for one.
             let pause = self.detector.look(self, slot, word, began, nap.is_some());
             let next = next_nap(nap, pause);
             if nap.is_none() && !self.detector.waits_in_its_own_way() {
@@ -161,7 +162,8 @@ impl LockManager {
             }
             let wake_up = deadline.map_or(now + next, |deadline| deadline.min(now + next));
             // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
-            // the address then, so a sleeper is either seen or sees the change. Who cancels does the same with the flag.
+            // the address then, so a sleeper is either seen or sees the change. Who cancels does the same with the
+            // flag.
             parking::park_until(own.address(), || own.word() == word && !is_cancelled(), wake_up);
         };
         self.has_waited(slot, began);

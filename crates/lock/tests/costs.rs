@@ -1,7 +1,7 @@
-//! What locks cost, counted on the simulated machine (`foreshore_lock::costs`) and held to: an S lock on a key takes at most
-//! two atomic changes of shared memory and its release one, an intent lock none; there is no mutex and no line that all
-//! transactions write to; and nothing is allocated. The table in README.md is printed by
-//! `RUSTFLAGS='--cfg foreshore_sim' cargo test -p foreshore-lock --test costs --target-dir target/sim -- --nocapture`.
+//! What locks cost, counted on the simulated machine (`foreshore_lock::costs`) and held to: an S lock on a key takes at
+//! most two atomic changes of shared memory and its release one, an intent lock none; there is no mutex and no line
+//! that all transactions write to; and nothing is allocated. The table in README.md is printed by `RUSTFLAGS='--cfg
+//! foreshore_sim' cargo test -p foreshore-lock --test costs --target-dir target/sim -- --nocapture`.
 #![cfg(foreshore_sim)]
 
 use foreshore_lock::costs::{LockCosts, OperationCost, count};

@@ -1,5 +1,6 @@
-//! Hundreds who wait for one key, on a simulated machine of one core: who has nothing to look for leaves the core to who has
-//! the lock. `RUSTFLAGS='--cfg foreshore_sim' cargo test -p foreshore-lock --test crowd --target-dir target/sim`.
+//! Hundreds who wait for one key, on a simulated machine of one core: who has nothing to look for leaves the core to
+//! who has the lock. `RUSTFLAGS='--cfg foreshore_sim' cargo test -p foreshore-lock --test crowd --target-dir
+//! target/sim`.
 #![cfg(foreshore_sim)]
 
 use foreshore_base::{TableId, TxnId};

@@ -19,12 +19,12 @@ pub(crate) const LOOKS: u32 = 64;
 /// One thread sleeps here; many may ring.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    /// Written by the sleeper. Whoever rings has sent something first and reads this then; the sleeper writes this first and
-    /// looks at what was sent then. A fence lies between the two on both sides, so one of them sees the other. Release, for whoever
-    /// goes on to read `hungry`, with Acquire: it is that of this sleep, or of a later one.
+    /// Written by the sleeper. Whoever rings has sent something first and reads this then; the sleeper writes this
+    /// first and looks at what was sent then. A fence lies between the two on both sides, so one of them sees the
+    /// other. Release, for whoever goes on to read `hungry`, with Acquire: it is that of this sleep, or of a later one.
     asleep: AtomicBool,
-    /// Whether the sleeper has room for a job, and was not rung for one. Written by it before `asleep`, and read with it, by the same
-    /// fences; whoever takes it away wakes the sleeper, which writes it again before it sleeps again.
+    /// Whether the sleeper has room for a job, and was not rung for one. Written by it before `asleep`, and read with
+    /// it, by the same fences; whoever takes it away wakes the sleeper, which writes it again before it sleeps again.
     hungry: AtomicBool,
     /// Whether somebody waits for a lock in a partition of the sleeper's. As `hungry`.
     restless: AtomicBool,
@@ -49,8 +49,8 @@ impl Bell {
         asleep
     }
 
-    /// The same, of a sleeper that has room for a job: another would only sleep on. Once for each sleep: the next job is for the
-    /// next sleeper.
+    /// The same, of a sleeper that has room for a job: another would only sleep on. Once for each sleep: the next job
+    /// is for the next sleeper.
     pub(crate) fn ring_hungry_after_fence(&self) -> bool {
         let rings =
             self.asleep.load(Acquire) && self.hungry.load(Relaxed) && self.hungry.swap(false, Relaxed);
@@ -73,8 +73,8 @@ impl Bell {
         }
     }
 
-    /// Sleeps until it is rung, or `until` then, unless there is `work`. `hungry`: whether it has room for a job; `restless`:
-    /// whether it has to do with locks that are waited for.
+    /// Sleeps until it is rung, or `until` then, unless there is `work`. `hungry`: whether it has room for a job;
+    /// `restless`: whether it has to do with locks that are waited for.
     pub(crate) fn sleep(&self, until: Instant, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
         self.hungry.store(hungry, Relaxed);
         self.restless.store(restless, Relaxed);

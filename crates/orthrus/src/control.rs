@@ -1,4 +1,5 @@
-//! A partition: whoever looks after it locks and unlocks in it, for transactions that others run (Ren et al. 2016, §3.1).
+//! A partition: whoever looks after it locks and unlocks in it, for transactions that others run (Ren et al. 2016,
+//! §3.1).
 
 use foreshore_env::{
     sabotage::{Fault, planted},
@@ -11,8 +12,8 @@ use crate::{
     partitions::{Actor, Shared},
 };
 
-/// Messages of one sender in a turn. There are others, those who wait, and the end of all: a sender that sends without pause keeps nobody
-/// from them. After a turn with a message there is another turn.
+/// Messages of one sender in a turn. There are others, those who wait, and the end of all: a sender that sends without
+/// pause keeps nobody from them. After a turn with a message there is another turn.
 const ORDERS: usize = 64;
 
 /// A partition, with what whoever looks after it has. It moves between threads.

@@ -15,8 +15,8 @@ use crate::{
     queue::discard,
 };
 
-/// Of so many jobs that repeat themselves, one goes to whoever has fewer, or lets somebody in who waits elsewhere; of more, if
-/// there are more threads to look at.
+/// Of so many jobs that repeat themselves, one goes to whoever has fewer, or lets somebody in who waits elsewhere; of
+/// more, if there are more threads to look at.
 const LOOK_EVERY: usize = 8;
 
 /// What a thread has that runs transactions.
@@ -61,8 +61,8 @@ impl Execution {
         self.orders.iter_mut().for_each(Outbox::announce);
     }
 
-    /// Whether somebody has sent it something, or made room for something, or it has room for a transaction that is there, and
-    /// `takes` any.
+    /// Whether somebody has sent it something, or made room for something, or it has room for a transaction that is
+    /// there, and `takes` any.
     pub(crate) fn has_work(&mut self, takes: bool) -> bool {
         self.answers.iter_mut().any(|inbox| !inbox.is_empty())
             || self.orders.iter_mut().any(Outbox::can_send)
@@ -133,7 +133,8 @@ impl Execution {
         worked
     }
 
-    /// Takes what others have handed over, as far as there is room; the rest anybody may take. Whether there was anything.
+    /// Takes what others have handed over, as far as there is room; the rest anybody may take. Whether there was
+    /// anything.
     fn take_handed(&mut self, takes: bool) -> bool {
         let mut worked = false;
         while let Some(job) = self.shared.handed[self.number].take() {
@@ -147,8 +148,8 @@ impl Execution {
         worked
     }
 
-    /// What to begin next: in turn what is new, as long as there is room for it, and what was here before, so that neither keeps
-    /// the other out.
+    /// What to begin next: in turn what is new, as long as there is room for it, and what was here before, so that
+    /// neither keeps the other out.
     fn next_job(&mut self) -> Option<Box<dyn Job>> {
         self.again_first = !self.again_first && !self.again.is_empty();
         if !self.again_first
@@ -161,9 +162,9 @@ impl Execution {
         self.again.pop_front()
     }
 
-    /// A job wants to begin another transaction. It stays, unless that keeps others out: then it lines up behind them; or another
-    /// thread has fewer: now and then it is looked, and one goes there. Now and then it is also looked for those who wait in
-    /// the queue of another thread, which may run a long one.
+    /// A job wants to begin another transaction. It stays, unless that keeps others out: then it lines up behind them;
+    /// or another thread has fewer: now and then it is looked, and one goes there. Now and then it is also looked for
+    /// those who wait in the queue of another thread, which may run a long one.
     fn repeat(&mut self, job: Box<dyn Job>) {
         self.repeated += 1;
         let looks = self.repeated >= LOOK_EVERY.max(self.shared.handed.len());
@@ -195,8 +196,8 @@ impl Execution {
         worked
     }
 
-    /// Ends a job that nobody has begun before its deadline; whether there was one. Those who have room begin it instead, late as it
-    /// is: it may have to wait for nobody.
+    /// Ends a job that nobody has begun before its deadline; whether there was one. Those who have room begin it
+    /// instead, late as it is: it may have to wait for nobody.
     fn end_overdue(&mut self) -> bool {
         let Some(mut job) = self.shared.take_overdue() else { return false };
         let counts = self.shared.counts(Actor::Execution(self.number));

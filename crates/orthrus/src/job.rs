@@ -6,13 +6,14 @@ use foreshore_txn::{LockError, Parted};
 /// A transaction on its way. Execution threads call it, one at a time; between two calls its locks may be away. Dropped
 /// before [`Next::Done`], it must tell whoever waits for it that it will not be done.
 pub trait Job: Send {
-    /// Until when it waits to be begun, if nobody has room for it before: [`Job::overdue`] ends it then. Asked where it enters a
-    /// queue. `None`: it waits for as long as it takes.
+    /// Until when it waits to be begun, if nobody has room for it before: [`Job::overdue`] ends it then. Asked where it
+    /// enters a queue. `None`: it waits for as long as it takes.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// Its deadline has passed, and nobody has begun it: ends. Whether it is to begin all the same, as another transaction.
+    /// Its deadline has passed, and nobody has begun it: ends. Whether it is to begin all the same, as another
+    /// transaction.
     fn overdue(&mut self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Partitioned execution (ORTHRUS): threads that run transactions, threads that lock for them, and messages between.
 //!
-//! Ren, Faleiro, Abadi 2016, §3. [`Partitions::start`] starts the threads; [`Partitions::submit`] gives them a [`Job`]. The README beside
-//! this crate has the rules and where it departs from the paper.
+//! Ren, Faleiro, Abadi 2016, §3. [`Partitions::start`] starts the threads; [`Partitions::submit`] gives them a [`Job`].
+//! The README beside this crate has the rules and where it departs from the paper.
 //!
 //! Invariant: this crate knows neither tables nor what a transaction does: it carries locks.
 #![cfg_attr(foreshore_loom, allow(dead_code))]

@@ -12,8 +12,8 @@ use crate::{
     partitions::Shared,
 };
 
-/// How long it sleeps at most while somebody waits for a lock: it may be given back by a transaction that is not run here, or is
-/// undone. The tests of this crate have no such belt beside the bells: who is not rung for stays asleep.
+/// How long it sleeps at most while somebody waits for a lock: it may be given back by a transaction that is not run
+/// here, or is undone. The tests of this crate have no such belt beside the bells: who is not rung for stays asleep.
 const LOCK_NAP: Duration = if cfg!(test) { LONG_NAP } else { Duration::from_millis(1) };
 /// The same while there is no such thing.
 const LONG_NAP: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(50) };
@@ -113,8 +113,8 @@ impl Member {
         }
     }
 
-    /// Joins those who control, if it is wanted there; puts down the partitions that are another's now, and takes up its own; `looks`: whether it also looks if somebody should
-    /// move.
+    /// Joins those who control, if it is wanted there; puts down the partitions that are another's now, and takes up
+    /// its own; `looks`: whether it also looks if somebody should move.
     fn follow_roles(&mut self, looks: bool) {
         let Member { number, shared, controls, .. } = self;
         let roles = &shared.roles;
@@ -144,8 +144,8 @@ impl Member {
 }
 
 impl Drop for Member {
-    /// ORTHRUS-4: nobody comes any more for a partition that lies in its seat, with locks in its rings. Who puts one down comes here
-    /// later.
+    /// ORTHRUS-4: nobody comes any more for a partition that lies in its seat, with locks in its rings. Who puts one
+    /// down comes here later.
     fn drop(&mut self) {
         (0..self.shared.partitions()).for_each(|partition| drop(self.shared.roles.take_up(partition)));
     }

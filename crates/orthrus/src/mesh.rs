@@ -1,9 +1,10 @@
 //! The rings between all threads.
 //!
-//! Each pair has a ring in each direction that is used: from every execution thread to every control thread, back, and from
-//! a control thread to those of higher partitions. A message that finds its ring full waits at its sender, in an [`Outbox`];
-//! the sender goes on. So no thread ever waits for another one's ring, and cycles of full rings cannot close, whatever
-//! their capacity (ORTHRUS-2). A sender that has nothing else to do sleeps, and is woken by whoever makes room ([`Inbox`]).
+//! Each pair has a ring in each direction that is used: from every execution thread to every control thread, back, and
+//! from a control thread to those of higher partitions. A message that finds its ring full waits at its sender, in an
+//! [`Outbox`]; the sender goes on. So no thread ever waits for another one's ring, and cycles of full rings cannot
+//! close, whatever their capacity (ORTHRUS-2). A sender that has nothing else to do sleeps, and is woken by whoever
+//! makes room ([`Inbox`]).
 
 use std::collections::VecDeque;
 

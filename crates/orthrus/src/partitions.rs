@@ -28,15 +28,15 @@ use crate::{
 
 /// The most threads of either kind.
 pub const MAX_THREADS: usize = 256;
-/// In automatic mode there are so many partitions at least, as far as there are threads for them: a thread can begin to control
-/// only where there is a partition for it, and each partition that a footprint goes to costs a message.
+/// In automatic mode there are so many partitions at least, as far as there are threads for them: a thread can begin to
+/// control only where there is a partition for it, and each partition that a footprint goes to costs a message.
 const AUTOMATIC_PARTITIONS: usize = 8;
 
 /// How the threads are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionOptions {
-    /// Threads that lock, each in its partition of the lock names: 1 to [`MAX_THREADS`]. In automatic mode at first; see
-    /// [`PartitionOptions::partitions`].
+    /// Threads that lock, each in its partition of the lock names: 1 to [`MAX_THREADS`]. In automatic mode at first;
+    /// see [`PartitionOptions::partitions`].
     pub control_threads: usize,
     /// Threads that run transactions: 1 to [`MAX_THREADS`].
     pub execution_threads: usize,
@@ -82,8 +82,9 @@ pub(crate) struct Shared {
     pinned: Box<[AtomicBool]>,
     /// Whose queue gets the next job. Relaxed: any will do.
     next: AtomicUsize,
-    /// Jobs with a deadline that are in `queues`, or are about to be. Written by who puts and takes them, relaxed: fences lie between
-    /// a job that is put and a sleep ([`Shared::ring_for_a_job`]), and who is late by a turn is late by a turn.
+    /// Jobs with a deadline that are in `queues`, or are about to be. Written by who puts and takes them, relaxed:
+    /// fences lie between a job that is put and a sleep ([`Shared::ring_for_a_job`]), and who is late by a turn is late
+    /// by a turn.
     timed: CachePadded<AtomicUsize>,
     /// Deadlines are nanoseconds since then.
     began: Instant,
@@ -103,7 +104,8 @@ impl PartitionOptions {
         self.control_threads + self.execution_threads
     }
 
-    /// Partitions of the lock names: in automatic mode also the most threads that lock, if one is left to run transactions.
+    /// Partitions of the lock names: in automatic mode also the most threads that lock, if one is left to run
+    /// transactions.
     pub fn partitions(&self) -> usize {
         let least = if self.automatic { AUTOMATIC_PARTITIONS.min(self.threads() - 1) } else { 1 };
         self.control_threads.max(least)

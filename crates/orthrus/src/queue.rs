@@ -42,8 +42,8 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then. `deadline`: when it is overdue. Gives it back
-    /// where there are `most` already.
+    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then. `deadline`: when it is overdue.
+    /// Gives it back where there are `most` already.
     pub(crate) fn put(
         &self,
         job: Box<dyn Job>,
@@ -129,8 +129,8 @@ impl Queue {
     }
 }
 
-/// Drops a job where all end. What panics in a destructor of the caller's keeps the others from nothing, nor does it meet another
-/// panic.
+/// Drops a job where all end. What panics in a destructor of the caller's keeps the others from nothing, nor does it
+/// meet another panic.
 pub(crate) fn discard(job: Box<dyn Job>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(job))) {
         // Its own destructor may be the next.

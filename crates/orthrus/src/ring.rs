@@ -1,7 +1,7 @@
 //! A ring between one thread that sends and one that receives.
 //!
-//! Ren, Faleiro, Abadi 2016 (ORTHRUS), §3.1: threads of different roles talk through queues with a single producer and a
-//! single consumer, so that a message costs two cache misses and no atomic read-modify-write.
+//! Ren, Faleiro, Abadi 2016 (ORTHRUS), §3.1: threads of different roles talk through queues with a single producer and
+//! a single consumer, so that a message costs two cache misses and no atomic read-modify-write.
 //!
 //! ```text
 //! head, tail: counts that only grow, and wrap; head ≤ tail ≤ head + capacity
@@ -9,8 +9,8 @@
 //!   head..tail are full, owned by the receiver; the others are empty, owned by the sender
 //! ```
 //!
-//! A sender that finds no room may sleep. It says so first ([`Sender::await_room`]), sets a fence, and looks once more; the receiver
-//! takes something, sets a fence, and looks whether somebody said so. One of them sees the other.
+//! A sender that finds no room may sleep. It says so first ([`Sender::await_room`]), sets a fence, and looks once more;
+//! the receiver takes something, sets a fence, and looks whether somebody said so. One of them sees the other.
 
 use foreshore_env::{
     CachePadded,
@@ -29,8 +29,8 @@ use foreshore_env::{
 #[derive(Debug)]
 struct Shared<T> {
     places: Box<[UnsafeCell<Option<T>>]>,
-    /// Messages ever received. Written by the receiver, with release; read by the sender, with acquire: who sees a place
-    /// given free also sees that it is empty.
+    /// Messages ever received. Written by the receiver, with release; read by the sender, with acquire: who sees a
+    /// place given free also sees that it is empty.
     head: CachePadded<AtomicUsize>,
     sent: CachePadded<Sent>,
 }
@@ -41,8 +41,8 @@ struct Sent {
     /// Messages ever sent. Written by the sender, with release; read by the receiver, with acquire: who sees a message
     /// counted also sees the message.
     tail: AtomicUsize,
-    /// Whether the sender waits for room. Written by it, and a fence follows; read by the receiver, after a fence. No order beside
-    /// the fences: it carries no data.
+    /// Whether the sender waits for room. Written by it, and a fence follows; read by the receiver, after a fence. No
+    /// order beside the fences: it carries no data.
     waits: AtomicBool,
 }
 

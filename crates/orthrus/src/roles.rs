@@ -1,15 +1,16 @@
 //! Which thread does what: who looks after which partition, and who runs transactions.
 //!
-//! Ren, Faleiro, Abadi 2016, §4.2, count threads of both kinds by hand and leave their adjustment to prior work; here it is SEDA's
-//! idea (Welsh, Culler, Brewer 2001): each stage is watched, and threads move to the one that has more to do than its threads
-//! can do.
+//! Ren, Faleiro, Abadi 2016, §4.2, count threads of both kinds by hand and leave their adjustment to prior work; here
+//! it is SEDA's idea (Welsh, Culler, Brewer 2001): each stage is watched, and threads move to the one that has more to
+//! do than its threads can do.
 //!
-//! The threads of the lowest numbers control, the others execute (in automatic mode the same threads may do both, one after the
-//! other). Partitions are dealt out to those who control, in turn. When their number changes, whoever has a partition that is
-//! now another's puts it into its seat, between two turns, and the other takes it from there (ORTHRUS-5).
+//! The threads of the lowest numbers control, the others execute (in automatic mode the same threads may do both, one
+//! after the other). Partitions are dealt out to those who control, in turn. When their number changes, whoever has a
+//! partition that is now another's puts it into its seat, between two turns, and the other takes it from there
+//! (ORTHRUS-5).
 //!
-//! A thread that is wanted for control joins those who control by itself, between two turns: it may be in the middle of a long
-//! transaction, and partitions that were put down for it would be nobody's until that has ended.
+//! A thread that is wanted for control joins those who control by itself, between two turns: it may be in the middle of
+//! a long transaction, and partitions that were put down for it would be nobody's until that has ended.
 
 use foreshore_env::{
     sync::{
@@ -30,8 +31,9 @@ const LEFT: u64 = 70;
 
 /// See the module.
 pub(crate) struct Roles {
-    /// Threads that control now, 1 to the number of partitions; in the upper half those that are to, no fewer. Raised by who
-    /// joins them, else written under `watch` or by a test; read by all, sequentially consistent: see [`Roles::owner`].
+    /// Threads that control now, 1 to the number of partitions; in the upper half those that are to, no fewer. Raised
+    /// by who joins them, else written under `watch` or by a test; read by all, sequentially consistent: see
+    /// [`Roles::owner`].
     controllers: AtomicU64,
     /// Partitions on their way from one thread to another.
     seats: Box<[Mutex<Option<Control>>]>,
@@ -40,7 +42,8 @@ pub(crate) struct Roles {
     /// Whoever looks has it.
     watch: Mutex<Watch>,
     begin: Instant,
-    /// Threads that began to control, and that began to execute. Written by whoever changes `controllers`; no order: figures.
+    /// Threads that began to control, and that began to execute. Written by whoever changes `controllers`; no order:
+    /// figures.
     to_control: AtomicU64,
     to_execution: AtomicU64,
 }
@@ -67,8 +70,8 @@ pub(crate) enum Decision {
     MoreExecution,
 }
 
-/// By the share of the time that threads of both stages were busy, in percent, and the number of those that control: now, and
-/// at most.
+/// By the share of the time that threads of both stages were busy, in percent, and the number of those that control:
+/// now, and at most.
 pub(crate) fn decide(control: u64, execution: u64, controllers: usize, most: usize) -> Decision {
     let now = controllers as u64;
     if control > FULL && execution < FULL && controllers < most {
@@ -115,15 +118,15 @@ impl Roles {
         halves(self.controllers.load(Ordering::SeqCst)).0
     }
 
-    /// The thread that looks after a partition, or soon will. Who sends it something reads this after a fence that follows the
-    /// sending, and rings this thread's bell. If that is the thread of before, the new one takes the partition later, and looks
-    /// at its rings before it sleeps.
+    /// The thread that looks after a partition, or soon will. Who sends it something reads this after a fence that
+    /// follows the sending, and rings this thread's bell. If that is the thread of before, the new one takes the
+    /// partition later, and looks at its rings before it sleeps.
     pub(crate) fn owner(&self, partition: usize) -> usize {
         partition % self.controllers()
     }
 
-    /// Lets so many threads control: if these are fewer, from now on, else as soon as they come by ([`Roles::join`]). Whether
-    /// that is a change. Those who sleep are to be woken then.
+    /// Lets so many threads control: if these are fewer, from now on, else as soon as they come by ([`Roles::join`]).
+    /// Whether that is a change. Those who sleep are to be woken then.
     pub(crate) fn set_controllers(&self, wanted: usize) -> bool {
         let wanted = wanted.clamp(1, self.most());
         let set = |word| Some(both(halves(word).0.min(wanted), wanted));
@@ -141,7 +144,8 @@ impl Roles {
         thread == controllers && controllers < wanted
     }
 
-    /// The same, and it does. All are to be woken then: some have partitions for it, and it may not be the last to join.
+    /// The same, and it does. All are to be woken then: some have partitions for it, and it may not be the last to
+    /// join.
     pub(crate) fn join(&self, thread: usize) -> bool {
         let joins = |word| {
             let (controllers, wanted) = halves(word);
@@ -280,8 +284,8 @@ mod tests {
         roles.balance_at(to)
     }
 
-    /// One after the other moves to where there is more to do, as far as it goes, and back when that changes; each move is
-    /// counted.
+    /// One after the other moves to where there is more to do, as far as it goes, and back when that changes; each move
+    /// is counted.
     #[test]
     fn what_threads_did_decides_where_they_go() {
         let roles = Roles::new(4, 2, 6);

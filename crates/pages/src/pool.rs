@@ -1,9 +1,9 @@
 //! The buffer pool: pages of the data file in a fixed number of frames.
 //!
 //! A hit costs two array reads and the latch's version, and writes nothing (Shore-MT §6.2.3 had hash tables here, which
-//! the gallery keeps; an array of frame numbers needs no hash and no bucket latch). A miss takes a frame by CLOCK, whose hand is a counter
-//! that nobody holds, enters the page in the translation at once, latched exclusively, and reads it: who asks for the
-//! page meanwhile waits for that latch, so a page is read once.
+//! the gallery keeps; an array of frame numbers needs no hash and no bucket latch). A miss takes a frame by CLOCK,
+//! whose hand is a counter that nobody holds, enters the page in the translation at once, latched exclusively, and
+//! reads it: who asks for the page meanwhile waits for that latch, so a page is read once.
 //!
 //! There are no pins. A page is used under its frame's latch, and eviction needs that latch exclusively; an optimistic
 //! reader holds nothing, and eviction raises the version that it will validate. So a latch is all that a pin would be.
@@ -73,8 +73,8 @@ const MAX_FRAMES: usize = u32::MAX as usize - 1;
 /// How long anybody waits for a latch of a page or for the end of its write. Far beyond what I/O takes: a wait this
 /// long is a fault, and becomes an error instead of a hang.
 const LATCH_WAIT: Duration = Duration::from_secs(60);
-/// How often a waiter must have looked around, which it does every 10 ms if it gets a processor, before a wait of [`LATCH_WAIT`] counts as
-/// a fault (PAGE-17).
+/// How often a waiter must have looked around, which it does every 10 ms if it gets a processor, before a wait of
+/// [`LATCH_WAIT`] counts as a fault (PAGE-17).
 const FEWEST_LOOKS: u32 = 1000;
 
 /// How long the cleaner and the readers may still hold what nobody else does, and how often they are looked at.
@@ -101,9 +101,11 @@ pub struct PoolOptions {
     pub free_space: FreeSpaceKind,
     /// Pages that are read ahead of a scan at most, at most an eighth of the pool; 0: none.
     pub read_ahead: usize,
-    /// For salvage: pages may be newer than the log, redo passes over those that cannot be read, and the header page is not needed.
+    /// For salvage: pages may be newer than the log, redo passes over those that cannot be read, and the header page is
+    /// not needed.
     pub salvage: bool,
-    /// What is written is kept in memory and lost at the end: what the file has already need not be written again (PAGE-18).
+    /// What is written is kept in memory and lost at the end: what the file has already need not be written again
+    /// (PAGE-18).
     pub transient: bool,
 }
 
@@ -277,8 +279,8 @@ impl BufferPool {
         self.horizon.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// The horizon of the last [`BufferPool::sweep`] before the file was opened. A checkpoint with a newer one was taken
-    /// of another copy of the file (PAGE-12).
+    /// The horizon of the last [`BufferPool::sweep`] before the file was opened. A checkpoint with a newer one was
+    /// taken of another copy of the file (PAGE-12).
     pub fn opened_horizon(&self) -> Lsn {
         self.opened_horizon
     }
@@ -297,7 +299,8 @@ impl BufferPool {
         Instant::now() + LATCH_WAIT
     }
 
-    /// A wait of [`LATCH_WAIT`] for a page was in vain. What the latch says tells whether somebody holds it or has just been woken.
+    /// A wait of [`LATCH_WAIT`] for a page was in vain. What the latch says tells whether somebody holds it or has just
+    /// been woken.
     #[cold]
     fn stuck(&self, page: PageId) -> StorageError {
         let frame = self.resident(page).map(|place| &place.frame.latch);
@@ -314,8 +317,8 @@ impl BufferPool {
         error
     }
 
-    /// Stops the cleaner and the readers, and lets nobody write to the file any more (PAGE-13): when this returns, no write is under way.
-    /// Pages in memory stay usable; what is dirty stays unwritten (see [`BufferPool::flush_all`]).
+    /// Stops the cleaner and the readers, and lets nobody write to the file any more (PAGE-13): when this returns, no
+    /// write is under way. Pages in memory stay usable; what is dirty stays unwritten (see [`BufferPool::flush_all`]).
     pub fn close(&self) {
         self.cleaner.stop();
         self.readers.stop();
@@ -337,8 +340,8 @@ impl BufferPool {
         if self.closed.load(Ordering::Relaxed) { Err(StorageError::Closed) } else { Ok(()) }
     }
 
-    /// Looks for what must not be while nobody but the cleaner and the readers use the pool: a latch or a write left over, frames and
-    /// translation that disagree, a page in two frames. Says what it found.
+    /// Looks for what must not be while nobody but the cleaner and the readers use the pool: a latch or a write left
+    /// over, frames and translation that disagree, a page in two frames. Says what it found.
     pub fn verify_quiescent(&self) -> Result<(), String> {
         let mut seen = BTreeMap::new();
         let deadline = Instant::now() + QUIESCENCE_WAIT;

@@ -1,8 +1,8 @@
 //! The pages of a data file that may be damaged, one by one, without a pool, a log, or a control file: for salvage.
 //!
-//! The checksum of a page is seeded with a number that follows from the database's id. Where nobody knows the id any more, the
-//! pages themselves tell the seed: a CRC is linear, so from a page and its checksum the seed can be computed for which it is
-//! right, and the seed on which most pages agree is the database's.
+//! The checksum of a page is seeded with a number that follows from the database's id. Where nobody knows the id any
+//! more, the pages themselves tell the seed: a CRC is linear, so from a page and its checksum the seed can be computed
+//! for which it is right, and the seed on which most pages agree is the database's.
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
@@ -73,8 +73,8 @@ impl RawPages {
         Ok(true)
     }
 
-    /// The first page from `from` on, which may be the end, of which there is something, or a mark that it is in use. Holes of the file
-    /// are passed over without being read.
+    /// The first page from `from` on, which may be the end, of which there is something, or a mark that it is in use.
+    /// Holes of the file are passed over without being read.
     pub fn next_page(&self, from: u64) -> u64 {
         let end = hole_end(&*self.file, from, self.pages);
         (from..end).find(|number| self.is_allocated(PageId(*number as u32)) == Some(true)).unwrap_or(end)
@@ -128,7 +128,8 @@ pub(crate) struct Unshift {
 
 impl Unshift {
     pub(crate) fn new(length: usize) -> Unshift {
-        // What each bit becomes; beside it, which bits it is a sum of. Gauss and Jordan make the left side the identity.
+        // What each bit becomes; beside it, which bits it is a sum of. Gauss and Jordan make the left side the
+        // identity.
         let mut rows: [(u32, u32); 32] =
             std::array::from_fn(|bit| (crc32c::crc32c_combine(1 << bit, 0, length), 1 << bit));
         for bit in 0..32 {

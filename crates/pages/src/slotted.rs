@@ -21,9 +21,9 @@
 //! child's page id, 32 bits. Fences lie in the heap in full; a node has a low fence and one high key: its high fence
 //! or, while it has a foster child, the lowest key of that child.
 //!
-//! Skipped are first bytes behind the prefix that all records share although the fences do not: heads of nodes at the rim of a tree, and
-//! of those whose keys carry over between the fences, tell one key from another all the same. Whoever builds a node looks for them; who
-//! inserts a key that does not share them has all heads made anew.
+//! Skipped are first bytes behind the prefix that all records share although the fences do not: heads of nodes at the
+//! rim of a tree, and of those whose keys carry over between the fences, tell one key from another all the same.
+//! Whoever builds a node looks for them; who inserts a key that does not share them has all heads made anew.
 //!
 //! PAGE-2: everything in [`SlottedView`] ends after as many steps as a page can have slots, and returns nonsense at
 //! worst, whatever the bytes are. It may be used under an optimistic latch.
@@ -84,7 +84,8 @@ fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
-/// The first eight bytes of `key` behind its first `prefix` ones, as a number that sorts as they do, zeros where there are fewer.
+/// The first eight bytes of `key` behind its first `prefix` ones, as a number that sorts as they do, zeros where there
+/// are fewer.
 #[inline]
 fn sort_key_of(key: &[u8], prefix: usize) -> u64 {
     let suffix = key.get(prefix..).unwrap_or(&[]);

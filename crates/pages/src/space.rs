@@ -10,12 +10,12 @@
 //! | 80 | 4 | pages that one bitmap page covers, the *span* |
 //! | 88 | 8 | the redo horizon of the newest sweep |
 //!
-//! Only the horizon changes, and with it the checksum: both lie in the first sector, so the page is never torn. A checkpoint
-//! whose horizon is newer proves that the file is an older copy (PAGE-12).
+//! Only the horizon changes, and with it the checksum: both lie in the first sector, so the page is never torn. A
+//! checkpoint whose horizon is newer proves that the file is an older copy (PAGE-12).
 //!
 //! The file is divided into spans. The second page of each is its bitmap page: bit n of its body says whether page n of
 //! the span is in use. An extent is eight pages, one byte of a bitmap. The file grows by whole extents, and never by
-//! some of two spans at once; a span's bitmap page is formatted, by a record of its own, when the file first reaches it.
+//! some of two spans at once; a span's bitmap page is formatted when the file first reaches it, by its own record.
 //!
 //! Nothing but bits is durable. What is in memory (which extents a thread allocates from, where to look for free ones)
 //! is a hint: the bit, under its bitmap page's exclusive latch, decides.
@@ -80,8 +80,8 @@ const FIRST_PAGES: u64 = 64;
 const LEAST_GROWTH_PAGES: u64 = 128;
 const MOST_GROWTH_PAGES: u64 = 8192;
 const GROWTH_SHARE: u64 = 16;
-/// Pages of a file that is not small: runs are longer than one extent, for it may grow for what shards put aside, and it grows ahead of
-/// need, by the cleaner, by two sixteenths when less than one is left behind what is reserved.
+/// Pages of a file that is not small: runs are longer than one extent, for it may grow for what shards put aside, and
+/// it grows ahead of need, by the cleaner, by two sixteenths when less than one is left behind what is reserved.
 const LARGE_PAGES: u64 = 2048;
 
 const _: () = assert!(BITMAP_SPAN.is_multiple_of(SPAN_UNIT) && FIRST_PAGES.is_multiple_of(EXTENT_PAGES));
@@ -94,8 +94,7 @@ pub(crate) struct Space {
     /// Pages in the file, whole extents. Written under `growing`, after the file has grown and its new bitmap page is
     /// there; Release pairs with the Acquire of readers.
     pages: AtomicU64,
-    /// Held by whoever lengthens or cuts the file, or ends a compaction to make way: how many pages, the first ones, are known to have
-    /// space on the disk.
+    /// Held by whoever lengthens or cuts the file, or ends a compaction: how many pages surely have space on the disk.
     growing: Mutex<u64>,
     reservations: Reservations,
 }
@@ -156,8 +155,8 @@ impl Space {
         file.write_all_at(&page.0, 0)
     }
 
-    /// Reads the header page of an existing file; gives the horizon of its newest sweep, too. For salvage a header page that cannot
-    /// be read is what such a page usually is.
+    /// Reads the header page of an existing file; gives the horizon of its newest sweep, too. For salvage a header page
+    /// that cannot be read is what such a page usually is.
     pub(crate) fn open(
         file: &dyn DiskFile,
         path: &Path,
@@ -252,7 +251,7 @@ impl Space {
         bitmap::get(bitmap, u64::from(page.0) % self.span)
     }
 
-    /// Lengthens the file if it still has `seen` pages, and no compaction that could make way for it. Disk full is an error before anything has changed.
+    /// Lengthens the file if it still has `seen` pages, and no compaction could make way. On a full disk nothing changes.
     fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let mut reserved = self.growing.lock();
         let pages = self.page_count();
@@ -298,7 +297,7 @@ impl Space {
         }
     }
 
-    /// Lengthens the file if it still has `seen` pages, before anybody has to wait for that; not while a compaction makes it shorter.
+    /// Lengthens the file if it still has `seen` pages, before anybody waits for that; not during a compaction.
     fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let mut reserved = self.growing.lock();
         let pages = self.page_count();
@@ -352,8 +351,8 @@ impl BufferPool {
         self.space.grow_ahead(self, seen)
     }
 
-    /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only, and a crash
-    /// before may leave the file its length and holes in it. Before recovery writes.
+    /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only,
+    /// and a crash before may leave the file its length and holes in it. Before recovery writes.
     pub fn fill_holes(&self) -> Result<()> {
         match reserve(self, &mut self.space.growing.lock(), self.page_count()) {
             Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(()),
@@ -373,8 +372,9 @@ fn growth(pages: u64) -> u64 {
     wanted / EXTENT_PAGES * EXTENT_PAGES
 }
 
-/// Reserves space for `pages` pages, of which the first ones have it already; returns them. A file system may look at each page
-/// that it is asked for, whether it has space or not. By the holder of `growing`; the file of a closed pool may be another's (PAGE-13).
+/// Reserves space for `pages` pages, of which the first ones have it already; returns them. A file system may look at
+/// each page that it is asked for, whether it has space or not. By the holder of `growing`; the file of a closed pool
+/// may be another's (PAGE-13).
 fn reserve(pool: &BufferPool, reserved: &mut u64, pages: u64) -> Result<u64> {
     pool.check_open()?;
     let bytes = |pages: u64| pages * PAGE_BYTES as u64;

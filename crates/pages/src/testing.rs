@@ -189,8 +189,8 @@ pub(crate) const ALLOCATE: RecordKind = RecordKind(101);
 /// A page is freed. Payload: page id.
 pub(crate) const FREE: RecordKind = RecordKind(102);
 
-/// A page moves: the new one is allocated, with zeros but for the number at offset 64, and the old one, whose number becomes
-/// 0, is freed. Payload: new page id, old page id, number.
+/// A page moves: the new one is allocated, with zeros but for the number at offset 64, and the old one, whose number
+/// becomes 0, is freed. Payload: new page id, old page id, number.
 pub(crate) const MOVE: RecordKind = RecordKind(104);
 
 /// A record that changes nothing.
@@ -247,8 +247,8 @@ pub(crate) fn options(frames: usize) -> PoolOptions {
     }
 }
 
-/// What comes of an action that needs frames, in a pool that waits for them for a short time only: a machine that stands still may
-/// let it pass before the cleaner comes on.
+/// What comes of an action that needs frames, in a pool that waits for them for a short time only: a machine that
+/// stands still may let it pass before the cleaner comes on.
 pub(crate) fn once_there_is_a_frame<R>(mut action: impl FnMut() -> Result<R>) -> R {
     let start = Instant::now();
     loop {

@@ -25,8 +25,8 @@ const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
 /// Bytes in a cache line.
 pub(crate) const LINE_BYTES: usize = LINE_WORDS * WORD_BYTES;
-/// Lines at a page's beginning that are asked for at once: the header and 64 slots, which is most of what a leaf with values of
-/// a hundred bytes has; in the order in which a search among so many by halves comes to them.
+/// Lines at a page's beginning that are asked for at once: the header and 64 slots, which is most of what a leaf with
+/// values of a hundred bytes has; in the order in which a search among so many by halves comes to them.
 const FIRST_LINES: [usize; 9] = [0, 5, 3, 7, 2, 4, 6, 8, 1];
 
 /// A cache line of a page in private memory, by words.
@@ -82,7 +82,7 @@ fn first_bytes(bytes: usize) -> u64 {
 }
 
 impl PageWords {
-    /// Asks for the lines that a search begins with, all at once: the header, the first slots, and the end, where the fences are.
+    /// Asks for the lines that a search begins with, all at once: the header, the first slots, and the fences' end.
     #[inline]
     pub(crate) fn prefetch(&self) {
         for line in FIRST_LINES {
@@ -112,7 +112,7 @@ impl PageWords {
         self.prefetch_line(offset + LINE_BYTES);
     }
 
-    /// Asks for the lines that `bytes` before `end` will be written to: for the first four, of more the processor sees where they go.
+    /// Asks for the lines that `bytes` before `end` will be written to, for the first four of them.
     #[inline]
     pub(crate) fn prefetch_place(&self, bytes: usize, end: usize) {
         let lines = end.saturating_sub(bytes) / LINE_BYTES..end.div_ceil(LINE_BYTES);
@@ -159,8 +159,9 @@ impl PageWords {
         (self.load(offset / WORD_BYTES) >> (offset % WORD_BYTES * 8)) as u8
     }
 
-    /// How many of the `count` words from word `first` on come before the first of which `before` is false, given that it is
-    /// true of none behind that; found by halves, in steps that do not depend on the words. Words past the end are not looked at.
+    /// How many of the `count` words from word `first` on come before the first of which `before` is false, given that
+    /// it is true of none behind that; found by halves, in steps that do not depend on the words. Words past the end
+    /// are not looked at.
     #[inline]
     pub(crate) fn partition_point(&self, first: usize, count: usize, before: impl Fn(u64) -> bool) -> usize {
         let words = self.0.get(first..).unwrap_or(&[]);
@@ -228,7 +229,7 @@ impl PageWords {
         length.cmp(&other.len())
     }
 
-    /// The first eight bytes of the `length` at `offset` as a number that sorts as they do, with zeros where there are fewer.
+    /// The first eight bytes of the `length` at `offset` as a number that sorts as they do; zeros follow fewer.
     #[inline]
     pub(crate) fn sort_key(&self, offset: usize, length: usize) -> u64 {
         let word = self.u64(offset).swap_bytes();
@@ -240,8 +241,8 @@ impl PageWords {
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
         let (index, shift) = (offset / WORD_BYTES, (offset % WORD_BYTES * 8) as u32);
         let whole = target.len() / WORD_BYTES;
-        // Each chunk at an odd offset takes from two words: one more than there are chunks. All in the page, as a rule, so that
-        // there is one check for all of them.
+        // Each chunk at an odd offset takes from two words: one more than there are chunks. All in the page, as a rule,
+        // so that there is one check for all of them.
         let Some((first, others)) = self.0.get(index..=index + whole).and_then(<[_]>::split_first) else {
             return self.copy_across_the_end(offset, target);
         };
@@ -280,8 +281,8 @@ impl PageWords {
         self.0.get(words).unwrap_or(&[]).iter().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Copies these lines of the page to the same place of `target`; none if one of them is past the end. At whole words of both sides
-    /// nothing is shifted, and there are few other instructions than the moves.
+    /// Copies these lines of the page to the same place of `target`; none if one of them is past the end. At whole
+    /// words of both sides nothing is shifted, and there are few other instructions than the moves.
     pub(crate) fn copy_lines(&self, lines: Range<usize>, target: &mut [Line]) {
         let (all, _) = self.0.as_chunks::<LINE_WORDS>();
         let (Some(from), Some(to)) = (all.get(lines.clone()), target.get_mut(lines)) else { return };
@@ -290,14 +291,14 @@ impl PageWords {
         }
     }
 
-    /// Copies whole words, from the one on in which `offset` lies, as many as the page has: what of `target` would be of others stays.
+    /// Copies whole words, from the one on in which `offset` lies, as many as the page has: what of `target` would be
+    /// of others stays.
     #[inline]
     pub fn copy_words_at(&self, offset: usize, target: &mut [[u8; WORD_BYTES]]) {
         words::load(self.0.get(offset / WORD_BYTES..).unwrap_or(&[]), target);
     }
 
-    /// Appends `length` bytes at `offset` to `target`, or as many of them as the page has: a nonsensical length asks
-    /// for no more memory than a page.
+    /// Appends `length` bytes at `offset` to `target`, or as many of them as the page has, if that is nonsense.
     #[inline]
     pub fn append_to(&self, offset: usize, length: usize, target: &mut Vec<u8>) {
         let (start, length) = (target.len(), clamp(offset, length));

@@ -36,8 +36,8 @@ pub enum CrashMode {
     DropUnsynced,
     /// It is there.
     KeepAll,
-    /// Each block of 4 KiB, which is what the kernel writes back, is there as it was last written, or not at all, by this
-    /// seed; of the names of a directory, a prefix of the changes is there.
+    /// Each block of 4 KiB, which is what the kernel writes back, is there as it was last written, or not at all, by
+    /// this seed; of the names of a directory, a prefix of the changes is there.
     SubsetRandom(u64),
     /// Each 512-byte sector is there or not, by this seed, in the newest or an older version written since the last
     /// sync; of the names of a directory, a prefix of the changes is there.
@@ -155,7 +155,8 @@ impl FaultyDisk {
         self.state.lock().faults.fail_syncs.insert(number);
     }
 
-    /// Lets each sync that fails have written some of its blocks of 4 KiB, by this seed: `None`, as at first, none of them.
+    /// Lets each sync that fails have written some of its blocks of 4 KiB, by this seed: `None`, as at first, none of
+    /// them.
     pub fn keep_some_of_failed_syncs(&self, seed: Option<u64>) {
         self.state.lock().faults.some_of_failed_syncs = seed;
     }
@@ -221,19 +222,20 @@ impl FaultyDisk {
         self.state.lock().faults.bad_places.clear();
     }
 
-    /// Lets each sync take this long, so that what happens meanwhile has time to happen. It covers what was written before it began.
+    /// Lets each sync take this long, so that what happens meanwhile has time to happen. It covers what was written
+    /// before it began.
     pub fn set_sync_delay(&self, delay: std::time::Duration) {
         self.state.lock().faults.sync_delay = delay;
     }
 
-    /// Lets every sync that comes from now on wait, without an effect, until this is called with `false` or the power fails (ten
-    /// minutes at most). What is written while one waits it does not cover.
+    /// Lets every sync that comes from now on wait, without an effect, until this is called with `false` or the power
+    /// fails (ten minutes at most). What is written while one waits it does not cover.
     pub fn hold_syncs(&self, hold: bool) {
         self.state.lock().faults.syncs_held = hold;
     }
 
-    /// Lets every sync of a file that was opened in this directory, or below it, succeed without doing anything: a drive whose
-    /// cache forgets. `None`: no more. For the proof that tests of crashes would notice.
+    /// Lets every sync of a file that was opened in this directory, or below it, succeed without doing anything: a
+    /// drive whose cache forgets. `None`: no more. For the proof that tests of crashes would notice.
     pub fn lie_about_syncs(&self, directory: Option<&Path>) {
         self.state.lock().faults.lying = directory.map(Path::to_owned);
     }
@@ -256,8 +258,8 @@ impl FaultyDisk {
         FaultyDisk { state: Arc::new(Mutex::new(survivor)) }
     }
 
-    /// The disk that the next open finds if only the process dies: what it wrote is in the cache, and what was not synced is not on the
-    /// platter, where a power failure may come later. This disk stays as it is.
+    /// The disk that the next open finds if only the process dies: what it wrote is in the cache, and what was not
+    /// synced is not on the platter, where a power failure may come later. This disk stays as it is.
     #[must_use]
     pub fn after_kill(&self) -> FaultyDisk {
         let State { ref files, ref names, next_file, .. } = *self.state.lock();

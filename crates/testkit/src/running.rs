@@ -6,7 +6,8 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct Running(AtomicBool);
 
-/// While it lives, the threads go on. A test that panics drops it, so that `thread::scope` does not wait for them for ever.
+/// While it lives, the threads go on. A test that panics drops it, so that `thread::scope` does not wait for them for
+/// ever.
 #[derive(Debug)]
 #[must_use = "dropped at once it ends the threads before they began"]
 pub struct RunningGuard<'r>(&'r Running);

@@ -10,8 +10,8 @@
 //!
 //! TXN-30: a copy has its control file when all else is durable in it, and whatever lacks it is not opened.
 //!
-//! TXN-31: a backup keeps the log for as long as that is at most a quarter of what the log may hold, beyond what others need
-//! anyway; then it ends, not the work of others.
+//! TXN-31: a backup keeps the log for as long as that is at most a quarter of what the log may hold, beyond what others
+//! need anyway; then it ends, not the work of others.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path};
 
@@ -69,8 +69,8 @@ struct State {
 }
 
 impl Pins {
-    /// From where the log is kept if its owner would release it below `log_from`: TXN-31. What others need is not held against
-    /// a backup: the log would be kept without it.
+    /// From where the log is kept if its owner would release it below `log_from`: TXN-31. What others need is not held
+    /// against a backup: the log would be kept without it.
     pub(crate) fn keep(&self, log_from: Lsn, capacity_bytes: u64) -> Lsn {
         let mut state = self.state.lock();
         state.from.retain(|_, from| log_from.0.saturating_sub(from.0) <= capacity_bytes / LOG_SHARE);
@@ -129,8 +129,8 @@ impl Backup<'_> {
         let lock = self.target.join(LOCK);
         let held = self.disk.lock(&lock).map_err(StorageError::io("lock", &lock))?;
         let _held = held.ok_or_else(|| StorageError::AlreadyOpen { path: self.target.to_owned() })?;
-        // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that the log
-        // from there on speaks of.
+        // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that
+        // the log from there on speaks of.
         let file_end = self.core.file_end.copy()?;
         self.core.try_checkpoint()?;
         let (content, pin) = {
@@ -169,7 +169,8 @@ impl Backup<'_> {
         let name = self.target.join(CONTROL);
         control.rename(&**self.disk, &name)?;
         self.sync(self.target).inspect_err(|_| {
-            // Whether it would be there after a crash nobody knows, so it is no copy. The error that counts is the first.
+            // Whether it would be there after a crash nobody knows, so it is no copy. The error that counts is the
+            // first.
             let _ = self.disk.remove(&name);
         })?;
         Ok(BackupReport { pages, log_bytes, end })

@@ -8,8 +8,8 @@
 //!
 //! The key is the name. All tables are also kept in memory, put there when their creation is durable.
 //!
-//! A dropped table (`catalog/drop.rs`) has a row too, until its pages are free: its key is the byte 255, with which no name
-//! begins, and the table id, big-endian; in place of the facade's part it has the name, for reports.
+//! A dropped table (`catalog/drop.rs`) has a row too, until its pages are free: its key is the byte 255, with which no
+//! name begins, and the table id, big-endian; in place of the facade's part it has the name, for reports.
 
 mod drop;
 
@@ -54,8 +54,8 @@ struct Table {
     name: String,
     meta: Vec<u8>,
     tree: BTree,
-    /// Set by the drop, which has the table locked exclusively, and read by whoever has locked it after; the lock orders
-    /// them, so it is relaxed.
+    /// Set by the drop, which has the table locked exclusively, and read by whoever has locked it after; the lock
+    /// orders them, so it is relaxed.
     dropped: AtomicBool,
 }
 
@@ -207,8 +207,8 @@ impl TableInfo {
 pub(crate) const MAKING: &str = "create table";
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. `begin`: how that begins; `has_volume`: who needs the table has locked the volume as a writer, and keeps that
-/// meanwhile; `waiting`: how this one waits for locks.
+/// anybody else. `begin`: how that begins; `has_volume`: who needs the table has locked the volume as a writer, and
+/// keeps that meanwhile; `waiting`: how this one waits for locks.
 pub(crate) fn create_table(
     engine: &Handle<Engine>,
     name: &str,

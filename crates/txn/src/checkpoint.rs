@@ -7,14 +7,14 @@
 //! 4. The control file points to it: from now on recovery starts here.
 //! 5. What of the log nobody needs any more is released.
 //!
-//! TXN-9: the log is released only below the redo horizon, below the start of analysis and below the first record of every
-//! open transaction, and only when the control file that says so is durable in both slots. No checkpoint asks for what an earlier
-//! one has released.
+//! TXN-9: the log is released only below the redo horizon, below the start of analysis and below the first record of
+//! every open transaction, and only when the control file that says so is durable in both slots. No checkpoint asks for
+//! what an earlier one has released.
 //!
-//! TXN-42: no checkpoint is taken while open transactions need more of the log than work may fill. Its record, and the images of all
-//! pages that rollbacks touch after it, would take of what is kept for them (TXN-5), with each checkpoint anew. So pages are logged
-//! once more at most beyond the part for work. Nothing is lost without it: recovery begins at the checkpoint before, and no other work
-//! would have had room after it.
+//! TXN-42: no checkpoint is taken while open transactions need more of the log than work may fill. Its record, and the
+//! images of all pages that rollbacks touch after it, would take of what is kept for them (TXN-5), with each checkpoint
+//! anew. So pages are logged once more at most beyond the part for work. Nothing is lost without it: recovery begins at
+//! the checkpoint before, and no other work would have had room after it.
 
 mod target;
 
@@ -54,15 +54,15 @@ enum Work {
 #[derive(Debug)]
 pub(crate) struct Growth {
     target: Target,
-    /// The log's tail at the last checkpoint, or at the last attempt. Relaxed, as the next two: a late look costs a checkpoint too many
-    /// or too late.
+    /// The log's tail at the last checkpoint, or at the last attempt. Relaxed, as the next two: a late look costs a
+    /// checkpoint too many or too late.
     since: AtomicU64,
     /// Bytes of images that were logged before.
     images_before: AtomicU64,
     /// From this LSN on it is looked whether the next checkpoint is due.
     look_at: AtomicU64,
-    /// Where recovery would begin to redo. Written under the mutex of the control file when that says so; read for reports,
-    /// relaxed.
+    /// Where recovery would begin to redo. Written under the mutex of the control file when that says so; read for
+    /// reports, relaxed.
     redo: AtomicU64,
     /// From this LSN on the log is told what it need not keep space for to take it back. Relaxed, as `since`.
     floor_at: AtomicU64,
@@ -108,7 +108,8 @@ impl Growth {
         }
     }
 
-    /// The log has grown to this LSN; `image_bytes` are those of all images so far. Whether it is time to look who is open.
+    /// The log has grown to this LSN; `image_bytes` are those of all images so far. Whether it is time to look who is
+    /// open.
     #[inline]
     pub(crate) fn note(&self, lsn: Lsn, image_bytes: impl FnOnce() -> u64) -> bool {
         if lsn.0 >= self.look_at.load(Ordering::Relaxed) && !self.asked.load(Ordering::Relaxed) {
@@ -266,7 +267,8 @@ impl Core {
         self.checkpoint_as(&mut control, false)
     }
 
-    /// Takes a checkpoint, unless another one has begun since it was asked for: all pages would be logged anew for nothing.
+    /// Takes a checkpoint, unless another one has begun since it was asked for: all pages would be logged anew for
+    /// nothing.
     fn checkpoint_that_is_asked_for(&self) -> Result<()> {
         let mut control = self.control.lock();
         if self.growth.asked.load(Ordering::Relaxed) {
@@ -281,7 +283,8 @@ impl Core {
         self.checkpoint_as(&mut control, true).map(drop)
     }
 
-    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not; whether it is shorter now.
+    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not; whether it is
+    /// shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         let before = self.log.low_water();
         let mut control = self.control.lock();
@@ -308,8 +311,8 @@ impl Core {
         self.growth.restart(redo, image_bytes);
         let seen = self.transactions.capture();
         let analysis = if planted(Fault::OpenForgotten) { redo } else { redo.min(seen.pending) };
-        // Who took his slot late tells of a tail that is long past. He has no record below what an earlier checkpoint released, because
-        // that had looked for him.
+        // Who took his slot late tells of a tail that is long past. He has no record below what an earlier checkpoint
+        // released, because that had looked for him.
         let released = self.log.low_water();
         let (analysis, log_from) = (analysis.max(released), analysis.min(seen.first).max(released));
         let record = Checkpoint {

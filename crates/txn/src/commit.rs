@@ -1,14 +1,14 @@
 //! Commit: the record, the locks, the flush, in this order (safe SX-ELR, Kimura et al. 2012, Algorithms 6 and 7), or in
 //! another, as [`EarlyLockRelease`] says.
 //!
-//! TXN-1: a commit is acknowledged when its record is durable (`Sync`) or appended (`Pipelined`, `Lazy`); a ticket, when it is
-//! durable.
+//! TXN-1: a commit is acknowledged when its record is durable (`Sync`) or appended (`Pipelined`, `Lazy`); a ticket,
+//! when it is durable.
 //!
 //! TXN-2: locks go once the commit record has its LSN. What was changed under them keeps that LSN as a tag; whoever
 //! locks it later has a commit record behind it in the log, or, having written nothing, waits until the highest tag
 //! that it met is durable. So nobody is told of a commit that a crash can take back. The paper lets transactions go
-//! that fail after their locks went; here a log that cannot write the record is poisoned, and nobody is told anything more.
-//! Without early release, exclusive locks go when the record is durable, and leave no tag.
+//! that fail after their locks went; here a log that cannot write the record is poisoned, and nobody is told anything
+//! more. Without early release, exclusive locks go when the record is durable, and leave no tag.
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
@@ -39,7 +39,8 @@ impl Txn {
     /// gives that of the newest commit that it depends on.
     ///
     /// # Errors
-    /// [`TxnError::OutcomeUnknown`] when the log failed in between. After any other error the transaction is rolled back.
+    /// [`TxnError::OutcomeUnknown`] when the log failed in between. After any other error the transaction is rolled
+    /// back.
     pub fn commit(mut self, durability: Durability) -> Result<Lsn, TxnError> {
         self.end_by_commit(durability)
     }

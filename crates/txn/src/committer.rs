@@ -1,12 +1,12 @@
-//! The committer: one thread that follows behind the log's flusher, gives back the locks that wait for a flush, and wakes
-//! those who have asked for it through a ticket.
+//! The committer: one thread that follows behind the log's flusher, gives back the locks that wait for a flush, and
+//! wakes those who have asked for it through a ticket.
 //!
-//! With early release of all locks (the road) no lock waits for a flush, and the thread sleeps unless somebody polls a ticket.
-//! Without it, a transaction that does not wait for its own flush leaves its locks here, so that its thread can go on (flush
-//! pipelining, Johnson et al., Aether, VLDB 2010, as Kimura et al. 2012, §4.3, use it).
+//! With early release of all locks (the road) no lock waits for a flush, and the thread sleeps unless somebody polls a
+//! ticket. Without it, a transaction that does not wait for its own flush leaves its locks here, so that its thread can
+//! go on (flush pipelining, Johnson et al., Aether, VLDB 2010, as Kimura et al. 2012, §4.3, use it).
 //!
-//! TXN-12: what waits here is given back, in the order of LSNs, when its LSN is durable or never will be; nothing waits here
-//! for ever, because the flush is asked for and ends.
+//! TXN-12: what waits here is given back, in the order of LSNs, when its LSN is durable or never will be; nothing waits
+//! here for ever, because the flush is asked for and ends.
 
 use std::{
     cell::Cell,
@@ -25,8 +25,8 @@ use foreshore_lock::LockOwner;
 
 use crate::{core::Core, pipeline::Shared};
 
-/// Transactions whose locks wait here at a time, at most, but for those that this thread itself has run: each keeps one of the
-/// places of open transactions.
+/// Transactions whose locks wait here at a time, at most, but for those that this thread itself has run: each keeps one
+/// of the places of open transactions.
 const MAX_PARKED: usize = 256;
 
 /// Where the one who is to be woken leaves his waker; empty when he has gone.

@@ -1,10 +1,10 @@
-//! Compacting a database while it is used: leaves that fit one page are merged, pages at the end of the data file move to
-//! free ones before, and the file is cut.
+//! Compacting a database while it is used: leaves that fit one page are merged, pages at the end of the data file move
+//! to free ones before, and the file is cut.
 //!
-//! All of it is done by system transactions, a page each, in slices: during a slice the volume is locked as by a writer, so
-//! that a check of the database sees no page go, and the tables as by a reader, so that none is dropped. What others have in
-//! use is left where it is; the report says how much that is. Nobody waits for a compaction, but for a moment those who use a
-//! table whose root moves.
+//! All of it is done by system transactions, a page each, in slices: during a slice the volume is locked as by a
+//! writer, so that a check of the database sees no page go, and the tables as by a reader, so that none is dropped.
+//! What others have in use is left where it is; the report says how much that is. Nobody waits for a compaction, but
+//! for a moment those who use a table whose root moves.
 
 use std::collections::BTreeMap;
 
@@ -80,8 +80,8 @@ pub(crate) fn compact(
     Ok(work.report)
 }
 
-/// Waits until the pages of dropped tables are free, but for those that cannot be freed, and not for ever: the report says how
-/// many are left.
+/// Waits until the pages of dropped tables are free, but for those that cannot be freed, and not for ever: the report
+/// says how many are left.
 fn await_reaper(core: &Core) -> Result<(), TxnError> {
     let deadline = Instant::now() + REAPER_WAIT;
     while core.catalog.next_dropped().is_some() && Instant::now() < deadline {

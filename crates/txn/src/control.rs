@@ -21,10 +21,11 @@
 //!
 //! Magic, format version and their places are the same in every format there will be.
 //!
-//! TXN-33: this version opens the formats from [`OLDEST_FORMAT`] to [`FORMAT_VERSION`], and no other. Whoever changes what is
-//! written so that an older version would misread it raises [`FORMAT_VERSION`], keeps what reads the older ones, and keeps a
-//! sample of each (the facade's `tests/formats`). A database takes on the format of the version that opens it before any page of it is
-//! changed; the older version refuses it then. Its pages and log may be of older formats for as long as it lives.
+//! TXN-33: this version opens the formats from [`OLDEST_FORMAT`] to [`FORMAT_VERSION`], and no other. Whoever changes
+//! what is written so that an older version would misread it raises [`FORMAT_VERSION`], keeps what reads the older
+//! ones, and keeps a sample of each (the facade's `tests/formats`). A database takes on the format of the version that
+//! opens it before any page of it is changed; the older version refuses it then. Its pages and log may be of older
+//! formats for as long as it lives.
 //!
 //! | format | what was new |
 //! | --- | --- |
@@ -184,7 +185,8 @@ impl ControlFile {
         Ok(control)
     }
 
-    /// Opens a control file; the newest sound slot counts. One that cannot be read is as good as damaged if the other is sound.
+    /// Opens a control file; the newest sound slot counts. One that cannot be read is as good as damaged if the other
+    /// is sound.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<ControlFile> {
         let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
         let read = [0, 1].map(|index| read_slot::<SECTOR_BYTES>(&*file, index));
@@ -246,8 +248,8 @@ impl ControlFile {
         Ok(())
     }
 
-    /// Makes durable what was read: whoever wrote it may have died before its sync, or that has failed, after which another sync does
-    /// nothing. In its own format.
+    /// Makes durable what was read: whoever wrote it may have died before its sync, or that has failed, after which
+    /// another sync does nothing. In its own format.
     pub(crate) fn write_again(&mut self) -> Result<()> {
         self.replace(self.content)
     }

@@ -70,8 +70,8 @@ pub(crate) struct Core {
     pub(crate) escalation_locks: usize,
     /// Bytes of locks of one transaction from which on that is tried; 0: never.
     pub(crate) escalation_bytes: usize,
-    /// Transactions that had written and were open when the database was closed. Written once, by close; relaxed: it is read
-    /// for reports.
+    /// Transactions that had written and were open when the database was closed. Written once, by close; relaxed: it is
+    /// read for reports.
     pub(crate) cut_off: AtomicUsize,
     pub(crate) life: Arc<Life>,
 }
@@ -94,7 +94,8 @@ impl Core {
         BTree::open(&self.trees, TableId::OVERFLOW, self.catalog.overflow_root())
     }
 
-    /// Whether all transactions with records before or at `lsn` have ended, durably, as far as anybody has looked a moment ago.
+    /// Whether all transactions with records before or at `lsn` have ended, durably, as far as anybody has looked a
+    /// moment ago.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
         if lsn >= self.settled.lsn() {
             self.settled.look(&self.life, &self.log, &self.transactions);

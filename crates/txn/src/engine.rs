@@ -48,8 +48,8 @@ pub const DROP_WAIT: Duration = Duration::from_secs(60);
 /// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
 pub struct Engine {
     core: StripedArc<Core>,
-    /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for the
-    /// first.
+    /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for
+    /// the first.
     running: Mutex<Option<Running>>,
     /// Where the database is, and where its backups are made.
     disk: Arc<dyn Disk>,
@@ -131,7 +131,8 @@ impl Engine {
         self.begin_with(options, |_| Arc::clone(self).into())
     }
 
-    /// As [`Engine::begin`] of `engine`, for many threads: the transaction's reference to it is counted where its slot is.
+    /// As [`Engine::begin`] of `engine`, for many threads: the transaction's reference to it is counted where its slot
+    /// is.
     #[inline]
     #[track_caller]
     pub fn begin_striped(engine: &StripedArc<Engine>, options: BeginOptions) -> Result<Txn, TxnError> {
@@ -214,20 +215,22 @@ impl Engine {
     /// Takes a checkpoint: recovery after a crash begins here then, and the log is shortened.
     ///
     /// # Errors
-    /// `LogFull` while open transactions need more of the log than work may fill: what is left is kept for their rollbacks.
+    /// `LogFull` while open transactions need more of the log than work may fill: what is left is kept for their
+    /// rollbacks.
     pub fn checkpoint(&self) -> Result<()> {
         self.core.check_open()?;
         self.core.check_writable()?;
         self.core.checkpoint()
     }
 
-    /// Makes a copy of the database in `target`, a directory that is absent or empty, while others go on; durable when this
-    /// returns. It has all that was committed durably when this was called, and some of what was committed until it returns,
-    /// as one state. `progress` is told now and then, and may break off.
+    /// Makes a copy of the database in `target`, a directory that is absent or empty, while others go on; durable when
+    /// this returns. It has all that was committed durably when this was called, and some of what was committed until
+    /// it returns, as one state. `progress` is told now and then, and may break off.
     ///
     /// # Errors
-    /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold, beyond what
-    /// others need; `Corrupted` for a page that is, or a record of the log; `Io` of kind `InvalidInput` for a target in the database itself. What is in `target` after any error says that it is no database.
+    /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold, beyond
+    /// what others need; `Corrupted` for a page that is, or a record of the log; `Io` of kind `InvalidInput` for a
+    /// target in the database itself. What is in `target` after any error says that it is no database.
     pub fn backup(
         &self,
         target: &Path,
@@ -236,13 +239,14 @@ impl Engine {
         Backup { core: &self.core, disk: &self.disk, directory: &self.directory, target, progress }.run()
     }
 
-    /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free ones
-    /// before, and cuts the file. What others have in use stays where it is. `progress` is told after each of many small
-    /// steps. One at a time; a second one waits for the first, and for a backup that copies pages, a minute at most.
+    /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free
+    /// ones before, and cuts the file. What others have in use stays where it is. `progress` is told after each of many
+    /// small steps. One at a time; a second one waits for the first, and for a backup that copies pages, a minute at
+    /// most.
     ///
     /// # Errors
-    /// [`TxnError::Busy`] after that minute, or at once if the thread that calls is itself in the other's `progress`. What was
-    /// done until an error stays done, and is sound.
+    /// [`TxnError::Busy`] after that minute, or at once if the thread that calls is itself in the other's `progress`.
+    /// What was done until an error stays done, and is sound.
     pub fn compact(
         self: &Arc<Engine>,
         progress: &mut dyn FnMut(&CompactReport),
@@ -311,7 +315,8 @@ impl Engine {
     /// Transactions that are still open find it closed; the next opening undoes them, and
     /// [`EngineStats::cut_off`] tells how many there are. Closing again does nothing.
     ///
-    /// Whoever is woken by this engine's thread for commits, as a future, gets back before that; the database is closed a moment later.
+    /// Whoever is woken by this engine's thread for commits, as a future, gets back before that; the database is closed
+    /// a moment later.
     ///
     /// # Errors
     /// [`StorageError::Forked`] in a fork of the process that opened it: nothing happens then.
@@ -325,8 +330,8 @@ impl Engine {
         running.take().map_or(Ok(()), |running| end(&self.core, running))
     }
 
-    /// The committer wakes those who wait for commits, and has come here with what one of them does. It waits for nobody who may be waiting
-    /// for it: another thread closes the database, unless somebody does it already.
+    /// The committer wakes those who wait for commits, and has come here with what one of them does. It waits for
+    /// nobody who may be waiting for it: another thread closes the database, unless somebody does it already.
     fn close_later(&self) {
         if let Some(running) = self.running.try_lock().and_then(|mut running| running.take()) {
             let core = Arc::clone(self.core.whole());
@@ -351,8 +356,8 @@ fn end(core: &Core, Running { checkpointer, committer, _lock }: Running) -> Resu
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.is_forked() {
-            // The threads and what ends with them are the other process's. The lock file is closed here: while it is open, it is locked,
-            // though that process may have died.
+            // The threads and what ends with them are the other process's. The lock file is closed here: while it is
+            // open, it is locked, though that process may have died.
             mem::forget(Arc::clone(self.core.whole()));
             let running = self.running.try_lock().and_then(|mut running| running.take());
             if let Some(Running { checkpointer, committer, _lock }) = running {

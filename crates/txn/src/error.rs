@@ -18,7 +18,8 @@ pub enum TxnError {
     /// back.
     #[error(transparent)]
     Lock(LockError),
-    /// An earlier operation made this transaction a deadlock victim, or left its plan; all that is left is to roll it back.
+    /// An earlier operation made this transaction a deadlock victim, or left its plan; all that is left is to roll it
+    /// back.
     #[error("the transaction was a deadlock's victim, or left its plan; roll it back and run it again")]
     Failed,
     /// The log is full, and this transaction needed most of it: it was ended, and all that is left is to give it up.

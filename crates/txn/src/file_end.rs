@@ -1,10 +1,10 @@
 //! Who counts on the end of the data file: backups that copy its pages, and the compaction that moves and cuts them.
 //!
-//! What a backup has copied begins at a checkpoint of its own, and the log from there on may speak of any page that the file had
-//! then: until the pages are copied nobody cuts. All else a compaction does may go on beside it.
+//! What a backup has copied begins at a checkpoint of its own, and the log from there on may speak of any page that the
+//! file had then: until the pages are copied nobody cuts. All else a compaction does may go on beside it.
 //!
-//! TXN-34: nobody waits here for ever, and nobody at all for something that his own thread has begun: both tell their users how
-//! far they are, and those may call anything.
+//! TXN-34: nobody waits here for ever, and nobody at all for something that his own thread has begun: both tell their
+//! users how far they are, and those may call anything.
 
 use foreshore_env::{
     sync::{Condvar, Mutex, MutexGuard},

@@ -1,12 +1,12 @@
 //! What a transaction is expected to touch: the locks that are asked for before it runs.
 //!
 //! Ren, Faleiro, Abadi 2016 (ORTHRUS), §3.2 and §4.1: locks that are known in advance are granted in one order for all
-//! transactions, so that no cycle can close. Where this departs: the paper leaves ranges out; here a gap is a name like a
-//! key's (the key below it), so a footprint has gaps, and what appears in a range after it was recorded is met as a lock
-//! that the footprint does not have.
+//! transactions, so that no cycle can close. Where this departs: the paper leaves ranges out; here a gap is a name like
+//! a key's (the key below it), so a footprint has gaps, and what appears in a range after it was recorded is met as a
+//! lock that the footprint does not have.
 //!
-//! TXN-17: the order is the volume, tables by id, keys by name; each once, in the join of all modes that were recorded for
-//! it. Nobody who follows a footprint waits for a lock out of this order: while it runs, it only tries.
+//! TXN-17: the order is the volume, tables by id, keys by name; each once, in the join of all modes that were recorded
+//! for it. Nobody who follows a footprint waits for a lock out of this order: while it runs, it only tries.
 
 use std::ops::Range;
 
@@ -61,7 +61,8 @@ impl Footprint {
         }
     }
 
-    /// Expects a lock on a key or gap. From `escalation` keys of one table on, the table is locked in their place; 0: never.
+    /// Expects a lock on a key or gap. From `escalation` keys of one table on, the table is locked in their place; 0:
+    /// never.
     pub(crate) fn add_key(
         &mut self,
         name: LockName,
@@ -123,8 +124,8 @@ impl Footprint {
         (self.keys, self.bytes) = (keys, bytes);
     }
 
-    /// Locks tables in place of many keys, as transactions without a plan do (TXN-16); here it is asked for in order, so it
-    /// may wait.
+    /// Locks tables in place of many keys, as transactions without a plan do (TXN-16); here it is asked for in order,
+    /// so it may wait.
     #[cold]
     fn escalate(&mut self, escalation: usize) {
         for part in &mut self.tables {

@@ -1,5 +1,5 @@
-//! Transactions of the engine's own: a table that is made or dropped, a check, a slice of a compaction. Where somebody has to give
-//! way, nobody but the engine can run them again.
+//! Transactions of the engine's own: a table that is made or dropped, a check, a slice of a compaction. Where somebody
+//! has to give way, nobody but the engine can run them again.
 
 use foreshore_env::{
     random::{self, Xorshift},
@@ -16,9 +16,10 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// No pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs `attempt`, in which a transaction begins as it is told, again for as long as that is a deadlock's victim, or gives way by the
-/// policy against deadlocks. No attempt begins when one wait that began with the first would have ended; then the last refusal is a
-/// [`LockError::Timeout`]. They have one age, so that the others are the younger ones in the end.
+/// Runs `attempt`, in which a transaction begins as it is told, again for as long as that is a deadlock's victim, or
+/// gives way by the policy against deadlocks. No attempt begins when one wait that began with the first would have
+/// ended; then the last refusal is a [`LockError::Timeout`]. They have one age, so that the others are the younger ones
+/// in the end.
 pub(crate) fn insist<R>(
     label: &str,
     waiting: &Waiting,

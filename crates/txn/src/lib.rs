@@ -1,5 +1,5 @@
-//! Transactions of Foreshore: begin, savepoints, rollback, commit with early lock release, fuzzy checkpoints, restart, the
-//! catalogue, and the engine that holds them together. The README beside this crate has its rules.
+//! Transactions of Foreshore: begin, savepoints, rollback, commit with early lock release, fuzzy checkpoints, restart,
+//! the catalogue, and the engine that holds them together. The README beside this crate has its rules.
 //!
 //! Invariant: this crate does not know how a user's table is typed.
 #![forbid(unsafe_code)]

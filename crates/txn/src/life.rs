@@ -11,8 +11,9 @@ use foreshore_env::{
 use foreshore_lock::Lifeline;
 use foreshore_wal::Log;
 
-/// A database lives from its opening until it is closed, or its log fails. There is no way back. A fork of its process has a dead
-/// copy: the threads are not there that write, flush and wake, and a latch may be held by one of them for ever.
+/// A database lives from its opening until it is closed, or its log fails. There is no way back. A fork of its process
+/// has a dead copy: the threads are not there that write, flush and wake, and a latch may be held by one of them for
+/// ever.
 #[derive(Debug)]
 pub(crate) struct Life {
     log: Arc<Log>,

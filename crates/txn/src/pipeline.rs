@@ -1,17 +1,17 @@
 //! Pipelines: transactions of one session, one after another, that do not wait for their flushes (flush pipelining).
 //!
-//! Where locks are released early there is nothing to keep from one transaction to the next but the LSN that all that was
-//! read and written so far depends on. Where they are not, the next transaction goes on with the locks of those before it,
-//! which are not in its way, until the flush (Kimura et al. 2012, §4.3): the longer a pipeline, the more it locks. The paper
-//! flushes when a pipeline has reached its length or when one of its transactions is a deadlock's victim; here the flush is
-//! also asked for at every commit, and an idle pipeline gives its locks back when it is through. It is also waited for when the locks of a
-//! pipeline are half as many as a transaction may have.
+//! Where locks are released early there is nothing to keep from one transaction to the next but the LSN that all that
+//! was read and written so far depends on. Where they are not, the next transaction goes on with the locks of those
+//! before it, which are not in its way, until the flush (Kimura et al. 2012, §4.3): the longer a pipeline, the more it
+//! locks. The paper flushes when a pipeline has reached its length or when one of its transactions is a deadlock's
+//! victim; here the flush is also asked for at every commit, and an idle pipeline gives its locks back when it is
+//! through. It is also waited for when the locks of a pipeline are half as many as a transaction may have.
 //!
-//! TXN-13: a transaction of a pipeline is answered for no earlier than those before it: its ticket covers what they depend on
-//! (the inheritance of the maximal tag, Kimura et al. 2012, §5.3).
+//! TXN-13: a transaction of a pipeline is answered for no earlier than those before it: its ticket covers what they
+//! depend on (the inheritance of the maximal tag, Kimura et al. 2012, §5.3).
 //!
-//! TXN-14: the locks of a pipeline go all at once, between two of its transactions or at a deadlock, and only when all of its
-//! commits are durable.
+//! TXN-14: the locks of a pipeline go all at once, between two of its transactions or at a deadlock, and only when all
+//! of its commits are durable.
 
 use std::panic::Location;
 
@@ -63,8 +63,8 @@ impl Pipeline {
     /// Begins its next transaction.
     ///
     /// # Errors
-    /// [`TxnError::PipelineBusy`] while the one before is open; what befell the log, when those before it had to be durable first, and their
-    /// tickets say that their outcome is unknown; else as [`Engine::begin`].
+    /// [`TxnError::PipelineBusy`] while the one before is open; what befell the log, when those before it had to be
+    /// durable first, and their tickets say that their outcome is unknown; else as [`Engine::begin`].
     #[track_caller]
     pub fn begin(&mut self, options: BeginOptions) -> Result<Txn, TxnError> {
         let core = self.engine.core();

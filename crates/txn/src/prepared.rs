@@ -8,15 +8,15 @@
 //!     +--> rolled back            rollback_prepared (END durable)
 //! ```
 //!
-//! TXN-20: a transaction is prepared when its PREPARE record, and before it the names of all its exclusive locks, are durable.
-//! From then on it is there after every restart, with these locks and before anybody else can have one, until a decision is
-//! durable. Its shared locks go at prepare: it asks for no more.
+//! TXN-20: a transaction is prepared when its PREPARE record, and before it the names of all its exclusive locks, are
+//! durable. From then on it is there after every restart, with these locks and before anybody else can have one, until
+//! a decision is durable. Its shared locks go at prepare: it asks for no more.
 //!
 //! TXN-21: a global id stands for one transaction at a time, from before its PREPARE record until after its decision is
 //! durable; so no restart ever finds two.
 //!
-//! The locks are logged by name, which is a hash. Should another version of this program hash differently, the logged name of
-//! a known key tells, and the whole tables are locked instead, for all such transactions together.
+//! The locks are logged by name, which is a hash. Should another version of this program hash differently, the logged
+//! name of a known key tells, and the whole tables are locked instead, for all such transactions together.
 
 mod description;
 mod restore;
@@ -67,9 +67,10 @@ pub(crate) struct Prepared {
     long_values: LongValues,
 }
 
-/// An owner for each prepared transaction whose locks have lost their names. Several of them may have changed one table, and none
-/// could lock that beside the others: the first owner locks it for all. It has no place of its own in the lock table, where they
-/// may have all places. So whoever is decided about takes the last owner, and the tables go with the last decision.
+/// An owner for each prepared transaction whose locks have lost their names. Several of them may have changed one
+/// table, and none could lock that beside the others: the first owner locks it for all. It has no place of its own in
+/// the lock table, where they may have all places. So whoever is decided about takes the last owner, and the tables go
+/// with the last decision.
 type Nameless = Vec<LockOwner>;
 
 /// All prepared transactions, by their global ids.
@@ -77,8 +78,9 @@ type Nameless = Vec<LockOwner>;
 pub(crate) struct PreparedTable {
     /// Guards the map; held for a look or an insertion. `None`: it is being prepared or decided about.
     by_id: Mutex<BTreeMap<Vec<u8>, Option<Box<Prepared>>>>,
-    /// Its mutex is held during a decision about one of them, until that is durable: they are decided about one after the other. Whoever
-    /// rolls the last one back lets the tables go at once, and what is read there then has no tag of an earlier commit.
+    /// Its mutex is held during a decision about one of them, until that is durable: they are decided about one after
+    /// the other. Whoever rolls the last one back lets the tables go at once, and what is read there then has no tag of
+    /// an earlier commit.
     nameless: Mutex<Nameless>,
 }
 
@@ -104,7 +106,8 @@ impl PreparedTable {
         self.by_id.lock().insert(id.to_vec(), Some(Box::new(prepared)));
     }
 
-    /// Takes a transaction and its owner to decide about it; its id stays in use. With the guard if that owner was nameless.
+    /// Takes a transaction and its owner to decide about it; its id stays in use. With the guard if that owner was
+    /// nameless.
     fn take(&self, id: &[u8]) -> Result<(Prepared, LockOwner, Option<MutexGuard<'_, Nameless>>), TxnError> {
         let taken = self.by_id.lock().get_mut(id).map(Option::take);
         let mut prepared = match taken {
@@ -144,12 +147,12 @@ impl PreparedTable {
 
 impl Txn {
     /// Makes the transaction ready to commit under this id, durably: from now on only [`Engine::commit_prepared`] or
-    /// [`Engine::rollback_prepared`] ends it, by anybody and also after a restart. It keeps its exclusive locks, and the log from
-    /// its first record on, so it should not be forgotten.
+    /// [`Engine::rollback_prepared`] ends it, by anybody and also after a restart. It keeps its exclusive locks, and
+    /// the log from its first record on, so it should not be forgotten.
     ///
     /// # Errors
-    /// [`TxnError::GlobalIdInUse`], [`TxnError::InvalidGlobalId`], or what befell the log. The transaction is rolled back
-    /// then; after [`TxnError::OutcomeUnknown`] it may be found prepared when the database is opened again.
+    /// [`TxnError::GlobalIdInUse`], [`TxnError::InvalidGlobalId`], or what befell the log. The transaction is rolled
+    /// back then; after [`TxnError::OutcomeUnknown`] it may be found prepared when the database is opened again.
     pub fn prepare(mut self, global_id: &[u8]) -> Result<(), TxnError> {
         self.check_usable()?;
         self.session.check_has_run()?;
@@ -245,8 +248,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`TxnError::UnknownGlobalId`] if there is none, also because somebody has decided already;
-    /// [`TxnError::GlobalIdBusy`] while somebody does; [`TxnError::OutcomeUnknown`] when the log failed in between. After any
-    /// other error it is still prepared.
+    /// [`TxnError::GlobalIdBusy`] while somebody does; [`TxnError::OutcomeUnknown`] when the log failed in between.
+    /// After any other error it is still prepared.
     pub fn commit_prepared(self: &Arc<Engine>, global_id: &[u8]) -> Result<(), TxnError> {
         let core = self.core();
         core.check_open()?;
@@ -283,7 +286,8 @@ impl Engine {
     /// Rolls a prepared transaction back, durably.
     ///
     /// # Errors
-    /// As [`Engine::commit_prepared`]. A rollback that fails stops the database; it may be found prepared when that is opened again.
+    /// As [`Engine::commit_prepared`]. A rollback that fails stops the database; it may be found prepared when that is
+    /// opened again.
     pub fn rollback_prepared(self: &Arc<Engine>, global_id: &[u8]) -> Result<(), TxnError> {
         let core = self.core();
         core.check_open()?;

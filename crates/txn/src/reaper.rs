@@ -1,8 +1,9 @@
 //! The reaper: frees the pages of dropped tables, on the checkpointer's thread, a slice at a time.
 //!
-//! Each page is freed by a system transaction, which takes the pointer to it out of the tree; so a crash, or the end of the
-//! engine, interrupts nothing, and the next opening goes on. The row of the dropped table goes last. Between the freeing of
-//! the root and that, the root's page may belong to somebody else; the tree tells (table ids are never used twice).
+//! Each page is freed by a system transaction, which takes the pointer to it out of the tree; so a crash, or the end of
+//! the engine, interrupts nothing, and the next opening goes on. The row of the dropped table goes last. Between the
+//! freeing of the root and that, the root's page may belong to somebody else; the tree tells (table ids are never used
+//! twice).
 //!
 //! During a slice the volume is locked as by any writer, so that a check of the database sees no page go.
 
@@ -24,8 +25,8 @@ const SLICE: usize = 256;
 /// How long the reaper waits for the volume, before it looks whether it is to stop.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
-/// Works until nothing is left that can be freed, somebody wants a checkpoint, or the engine closes. False: it could not go
-/// on and should try again after a while. A table with a damaged page is left, and the reason noted.
+/// Works until nothing is left that can be freed, somebody wants a checkpoint, or the engine closes. False: it could
+/// not go on and should try again after a while. A table with a damaged page is left, and the reason noted.
 pub(crate) fn run(core: &Core) -> Result<bool> {
     while let Some((table, root)) = core.catalog.next_dropped() {
         if core.life.is_closed() {

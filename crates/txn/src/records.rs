@@ -72,8 +72,8 @@ pub(crate) struct Checkpoint {
 
 /// The first number that no transaction has: the log has 48 bits for one.
 pub(crate) const MOST_TRANSACTIONS: u64 = 1 << 48;
-/// The first id that no long value has. Nobody comes so far, but where numbers that follow on each other would begin anew, a damaged
-/// file may say that one is.
+/// The first id that no long value has. Nobody comes so far, but where numbers that follow on each other would begin
+/// anew, a damaged file may say that one is.
 pub(crate) const MOST_LONG_VALUES: u64 = 1 << 63;
 
 const CHECKPOINT_HEAD_BYTES: usize = 40;

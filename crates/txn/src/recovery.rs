@@ -1,14 +1,14 @@
 //! Restart: analysis and redo in one pass forward, undo in one pass backward (ARIES).
 //!
-//! Redo repeats history by page LSN, whatever became of the transactions. Analysis learns on the way who was open at the
-//! end: the losers. Undo takes their records one by one, the newest of all losers first, and logs what it does as any
-//! rollback does; so a crash in the middle is one more restart, which redoes the compensation and goes on where it
+//! Redo repeats history by page LSN, whatever became of the transactions. Analysis learns on the way who was open at
+//! the end: the losers. Undo takes their records one by one, the newest of all losers first, and logs what it does as
+//! any rollback does; so a crash in the middle is one more restart, which redoes the compensation and goes on where it
 //! stopped (TXN-4).
 //!
 //! Who was open and had been prepared is no loser: it gets its locks back, and waits for its decision (TXN-20).
 //!
-//! Nothing else here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when it died
-//! (locks are given back after the commit record, TXN-2).
+//! Nothing else here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when
+//! it died (locks are given back after the commit record, TXN-2).
 
 mod progress;
 
@@ -110,7 +110,8 @@ impl History {
             let table = records::decode_tree_creation(header, payload)?;
             self.next_table = self.next_table.max(table.0.saturating_add(1));
         }
-        // Of one that was given after the checkpoint, and deleted, nothing may be left but what a reaper still has of its table.
+        // Of one that was given after the checkpoint, and deleted, nothing may be left but what a reaper still has of
+        // its table.
         if let Some(id) = foreshore_btree::inserted_long_value(header.kind, payload) {
             self.last_overflow = self.last_overflow.max(id);
         }

@@ -3,12 +3,12 @@
 //! TXN-4: a compensation record says where undo goes on, before the record that it compensates. So undo that was
 //! interrupted, by a crash or by the next rollback of the same transaction, never undoes anything twice.
 //!
-//! TXN-5: compensation and end records use the part of the log that ordinary records may not touch, so a rollback never fails
-//! for want of log, and it waits for frames and latches for longer than others do. If it fails for any other reason, changes
-//! without a commit stay in the pages: the database is poisoned, and undone when it is opened again.
+//! TXN-5: compensation and end records use the part of the log that ordinary records may not touch, so a rollback never
+//! fails for want of log, and it waits for frames and latches for longer than others do. If it fails for any other
+//! reason, changes without a commit stay in the pages: the database is poisoned, and undone when it is opened again.
 //!
-//! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; who waits
-//! for them learns that instead ([`crate::life`]). And no such page counts as settled ([`crate::settled`]).
+//! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; who
+//! waits for them learns that instead ([`crate::life`]). And no such page counts as settled ([`crate::settled`]).
 //!
 //! While a database is being closed, rollbacks go on until its log is closed, and that is after the last checkpoint
 //! has looked at the table of transactions. So a transaction that could not be undone any more is one that the
@@ -29,11 +29,12 @@ use crate::{
     transaction::TxnSession,
 };
 
-/// How often a change is undone anew that did not get a frame or a latch, each of them within the time for which anybody may wait.
+/// How often a change is undone anew that did not get a frame or a latch, each of them within the time for which
+/// anybody may wait.
 const UNDO_TRIES: u32 = 10;
 
-/// Undoes all of a transaction's changes; its locks may go then, unless that fails (TXN-39). Gives its end record, if it needed
-/// one and nobody else has ended it.
+/// Undoes all of a transaction's changes; its locks may go then, unless that fails (TXN-39). Gives its end record, if
+/// it needed one and nobody else has ended it.
 pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
     let result = if session.keep_to_itself() {
         let result = undo_with_end(session);
@@ -50,8 +51,8 @@ pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
 }
 
 impl TxnSession {
-    /// TXN-39: keeps the locks for ever if what was done under them may still be there, and says whether. Somebody else who
-    /// undid it (TXN-35) has stopped the database if that failed.
+    /// TXN-39: keeps the locks for ever if what was done under them may still be there, and says whether. Somebody else
+    /// who undid it (TXN-35) has stopped the database if that failed.
     pub(crate) fn abandon_unless_undone<T>(&mut self, undone: &Result<T>) -> bool {
         let may_be_there = self.has_records() && (undone.is_err() || self.core().check_open().is_err());
         if may_be_there {
@@ -181,9 +182,10 @@ fn undo_in_tree(
     Ok(header.prev)
 }
 
-/// Undoes a change, however long it has to wait for a frame or a latch: a rollback that fails stops the database. What fails for want
-/// of them has changed nothing, or a part that undo passes over the next time. While the log's disk stands still, which holds up
-/// everybody, as long as the log is open; otherwise somebody holds them for longer than anybody should.
+/// Undoes a change, however long it has to wait for a frame or a latch: a rollback that fails stops the database. What
+/// fails for want of them has changed nothing, or a part that undo passes over the next time. While the log's disk
+/// stands still, which holds up everybody, as long as the log is open; otherwise somebody holds them for longer than
+/// anybody should.
 fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {
@@ -200,8 +202,8 @@ fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Frees the root of a tree whose creation did not commit (TXN-11). Between the announcement and the end of the log there is
-/// at most one record that created it; nobody else has ever seen the tree.
+/// Frees the root of a tree whose creation did not commit (TXN-11). Between the announcement and the end of the log
+/// there is at most one record that created it; nobody else has ever seen the tree.
 fn undo_tree_creation(
     core: &Core,
     chain: &mut TxnChain,

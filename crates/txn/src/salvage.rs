@@ -6,12 +6,12 @@
 //! 3. what can be read of its log is repeated on its pages, and nobody is rolled back (`salvage/repeated.rs`);
 //! 4. its pages are taken as the data file has them. What only the log has is lost then, and transactions are not taken back.
 //!
-//! A bitmap that calls a page free is not believed where the page is a leaf in use: a page that leaves a tree says so itself, and
-//! those of dropped tables belong to no table.
+//! A bitmap that calls a page free is not believed where the page is a leaf in use: a page that leaves a tree says so
+//! itself, and those of dropped tables belong to no table.
 //!
-//! No tree is needed after that, and no inner page: the fences of its leaves partition all keys of a table (BTREE-6), so the
-//! leaves that can be read say which records there are, and what lies between them is what was lost. Where two leaves claim a key,
-//! as pages of different times may, the one with the newer LSN is right.
+//! No tree is needed after that, and no inner page: the fences of its leaves partition all keys of a table (BTREE-6),
+//! so the leaves that can be read say which records there are, and what lies between them is what was lost. Where two
+//! leaves claim a key, as pages of different times may, the one with the newer LSN is right.
 
 mod control;
 mod leaves;
@@ -56,19 +56,22 @@ type EachFound<'e> = dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()> + 'e;
 pub enum SalvageSource {
     /// It was opened and recovered: what was committed is there, but for damaged pages.
     Recovered,
-    /// Its control file was made anew in memory; then it was opened and recovered: what was committed is there, but for damaged pages.
+    /// Its control file was made anew in memory; then it was opened and recovered: what was committed is there, but for
+    /// damaged pages.
     Rebuilt,
-    /// What could be read of its log was repeated on its pages: what was committed up to there is there, and where it was written to
-    /// the data file in time, what came later. Nothing was taken back: what had not been committed may be there, too.
+    /// What could be read of its log was repeated on its pages: what was committed up to there is there, and where it
+    /// was written to the data file in time, what came later. Nothing was taken back: what had not been committed may
+    /// be there, too.
     Repeated,
-    /// Its pages are as the data file had them: of different moments, with what had not been committed, and without what only the
-    /// log has.
+    /// Its pages are as the data file had them: of different moments, with what had not been committed, and without
+    /// what only the log has.
     Pages,
 }
 
 /// A damaged database, opened to save what can be read. Nothing of it changes.
 ///
-/// Takes memory for the fences of all leaves, and for what recovery changes (at most [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES)).
+/// Takes memory for the fences of all leaves, and for what recovery changes (at most
+/// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES)).
 #[derive(Debug)]
 pub struct Salvage {
     pages: Pages,
@@ -102,12 +105,12 @@ pub struct SalvagedRows {
 }
 
 impl Salvage {
-    /// Opens what is in a directory, whatever its state, and looks at every page. `progress` is told how many pages of how many
-    /// were looked at.
+    /// Opens what is in a directory, whatever its state, and looks at every page. `progress` is told how many pages of
+    /// how many were looked at.
     ///
     /// # Errors
-    /// When somebody has it open, when it has another format, when this process may not read one of its files, and when there is no
-    /// data file or none of its pages can be read.
+    /// When somebody has it open, when it has another format, when this process may not read one of its files, and when
+    /// there is no data file or none of its pages can be read.
     pub fn open(
         disk: &Arc<dyn Disk>,
         directory: &Path,
@@ -200,7 +203,8 @@ impl Salvage {
                         Err(detail) => self.note(id, detail),
                     }
                 }
-                // What is free may be anything, and where nobody knows, what was never written is nothing that was lost.
+                // What is free may be anything, and where nobody knows, what was never written is nothing that was
+                // lost.
                 Err(_) if free || self.pages.was_never_used(id) => {}
                 // A sector that the disk does not give back is lost like one that is damaged.
                 Err(error @ (StorageError::Corrupted { .. } | StorageError::Io { .. })) => {
@@ -305,7 +309,8 @@ impl Salvage {
         Ok(())
     }
 
-    /// Appends a chunk of a long value. A ghost will do: an id is never used twice, and whoever refers to it knows better.
+    /// Appends a chunk of a long value. A ghost will do: an id is never used twice, and whoever refers to it knows
+    /// better.
     fn chunk(&self, key: &[u8], words: &PageWords, into: &mut Vec<u8>) -> bool {
         let Some(piece) = self.overflow.find(key) else { return false };
         if !matches!(self.pages.read(piece.page, words), Ok(true)) {
@@ -335,8 +340,8 @@ impl SalvagedTable {
     }
 }
 
-/// Refuses files that this process may not read: nothing is damaged then, and what they have would be called lost. What lies in the
-/// log's directory under other names is nobody's business.
+/// Refuses files that this process may not read: nothing is damaged then, and what they have would be called lost. What
+/// lies in the log's directory under other names is nobody's business.
 fn check_rights(disk: &dyn Disk, directory: &Path) -> Result<()> {
     fn permitted<T>(result: io::Result<T>, action: &str, path: &Path) -> Result<Option<T>> {
         match result {

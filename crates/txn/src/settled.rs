@@ -1,18 +1,20 @@
 //! How far the log is settled: below a place in it, every transaction that has a record there has ended, durably.
 //!
-//! C. Mohan, *Commit_LSN: A Novel and Simple Method for Reducing Locking and Latching in Transaction Processing Systems*
-//! (VLDB 1990): a page whose LSN is below the first record of the oldest open transaction shows nothing that is not committed,
-//! and whoever reads it needs no locks to know that. It departs from the paper in that "ended" is "ended, and the end is
-//! durable" here, so that reading such a page makes nobody depend on a commit that a crash can take back.
+//! C. Mohan, *Commit_LSN: A Novel and Simple Method for Reducing Locking and Latching in Transaction Processing
+//! Systems* (VLDB 1990): a page whose LSN is below the first record of the oldest open transaction shows nothing that
+//! is not committed, and whoever reads it needs no locks to know that. It departs from the paper in that "ended" is
+//! "ended, and the end is durable" here, so that reading such a page makes nobody depend on a commit that a crash can
+//! take back.
 //!
-//! TXN-37: a page whose LSN is below [`Settled::lsn`] shows committed and durable changes only. The argument: the place is the
-//! smaller of the log's tail, read *first*, and of the first records of all open transactions, read after that. Somebody with
-//! a record below it had its place in the table before that record was in the log (TXN-3: the store of `first` comes before
-//! the append, which advances the tail by a releasing exchange; the tail is read by an acquire). So the look either found
-//! `first`, and then the place is not above it, or found that this transaction had given its slot back: its commit or
-//! end record was in the log. The tail is read once more after the look, and the place counts only when the log is durable
-//! to there. A rollback ends after its compensations, so the page shows these, too, or has a greater LSN by them. Records of
-//! structure changes carry along what is not committed: their LSNs are greater than those of the changes that they carry.
+//! TXN-37: a page whose LSN is below [`Settled::lsn`] shows committed and durable changes only. The argument: the place
+//! is the smaller of the log's tail, read *first*, and of the first records of all open transactions, read after that.
+//! Somebody with a record below it had its place in the table before that record was in the log (TXN-3: the store of
+//! `first` comes before the append, which advances the tail by a releasing exchange; the tail is read by an acquire).
+//! So the look either found `first`, and then the place is not above it, or found that this transaction had given its
+//! slot back: its commit or end record was in the log. The tail is read once more after the look, and the place counts
+//! only when the log is durable to there. A rollback ends after its compensations, so the page shows these, too, or has
+//! a greater LSN by them. Records of structure changes carry along what is not committed: their LSNs are greater than
+//! those of the changes that they carry.
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
@@ -113,8 +115,8 @@ mod tests {
     use super::*;
     use crate::{BeginOptions, Engine, EngineOptions};
 
-    /// TXN-39: what could not be undone any more does not count as settled, though its transaction has ended and all of its
-    /// records are durable.
+    /// TXN-39: what could not be undone any more does not count as settled, though its transaction has ended and all of
+    /// its records are durable.
     #[test]
     fn what_was_not_undone_is_never_settled() {
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());

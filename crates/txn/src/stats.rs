@@ -33,8 +33,8 @@ const EVENTS: usize = 8;
 const COPIES: usize = if cfg!(foreshore_loom) { 2 } else { 64 };
 
 thread_local! {
-    /// The copy in which this thread counts, in all databases of the process: it is chosen by the first in which it counts. So
-    /// two threads whose first databases differ may share a copy, which costs time and no count.
+    /// The copy in which this thread counts, in all databases of the process: it is chosen by the first in which it
+    /// counts. So two threads whose first databases differ may share a copy, which costs time and no count.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no constant form")]
     static COPY: Cell<usize> = Cell::new(usize::MAX);
 }
@@ -116,7 +116,8 @@ pub struct EngineStats {
     pub writers_open: usize,
     /// Transactions that are prepared and wait for a decision.
     pub prepared: usize,
-    /// Transactions that had written and were open when the database was closed: the next opening undoes them. 0 before.
+    /// Transactions that had written and were open when the database was closed: the next opening undoes them. 0
+    /// before.
     pub cut_off: usize,
     /// Tables, without the engine's own.
     pub tables: usize,
@@ -196,8 +197,8 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// As many threads as there may ever be: each has a copy, those that come one after another have different ones, and no count
-    /// is lost.
+    /// As many threads as there may ever be: each has a copy, those that come one after another have different ones,
+    /// and no count is lost.
     #[test]
     fn every_thread_counts_somewhere() {
         const THREADS: usize = COPIES * COPIES + 2 * COPIES;

@@ -1,8 +1,9 @@
 //! The table of transactions that have written: what a checkpoint must know of them, without stopping them.
 //!
 //! A transaction takes a slot before its first record and gives it back after its last (commit or end). Only the owner
-//! writes a slot; a checkpoint reads it at any time. The owner appends records in the depth of the B-tree, under latches, and
-//! cannot tell the slot of each at once. So it announces its *changes* (operations that may append) instead:
+//! writes a slot; a checkpoint reads it at any time. The owner appends records in the depth of the B-tree, under
+//! latches, and cannot tell the slot of each at once. So it announces its *changes* (operations that may append)
+//! instead:
 //!
 //! ```text
 //!            claim                    begin_change (from S)
@@ -13,18 +14,18 @@
 //!    +----------------------- release --------------------------+
 //! ```
 //!
-//! Between two changes a transaction whose owner allows for that *rests* instead of being idle: then somebody else may take it
-//! over, to roll it back (TXN-35). Who begins the next change, and who takes it over, do so by a compare-exchange of the same
-//! word, so one of them is refused; he who has it writes the slot from then on.
+//! Between two changes a transaction whose owner allows for that *rests* instead of being idle: then somebody else may
+//! take it over, to roll it back (TXN-35). Who begins the next change, and who takes it over, do so by a
+//! compare-exchange of the same word, so one of them is refused; he who has it writes the slot from then on.
 //!
 //! ```text
 //!                       rest (last L)             resume_change (owner), or take (another), from S
 //!   changing since S  ---------------->  RESTING  -------------------------------------------->  changing since S
 //! ```
 //!
-//! TXN-3: for each record below the redo horizon of a checkpoint, the checkpoint either reads a `last` that is no older, or a
-//! `pending` that is no newer, or finds the transaction gone and its commit or end record in the log before its own.
-//! Analysis starts at the oldest `pending`, so it meets whatever `last` does not know. The argument:
+//! TXN-3: for each record below the redo horizon of a checkpoint, the checkpoint either reads a `last` that is no
+//! older, or a `pending` that is no newer, or finds the transaction gone and its commit or end record in the log before
+//! its own. Analysis starts at the oldest `pending`, so it meets whatever `last` does not know. The argument:
 //!
 //! - `pending` is stored before the append, and the append advances the log's tail by a releasing read-modify-write.
 //!   A checkpoint loads the tail (acquire) as its horizon *first* and the slots later; so whoever appended below the
@@ -46,8 +47,8 @@ use foreshore_env::{
 
 /// [`Slot::pending`]: no change is under way, and only the owner begins one.
 const IDLE: u64 = u64::MAX;
-/// [`Slot::pending`], with the owner's id in the lower bits: no change is under way, and whoever replaces the word begins one.
-/// (Positions in the log are smaller, and the id keeps apart who had the slot before.)
+/// [`Slot::pending`], with the owner's id in the lower bits: no change is under way, and whoever replaces the word
+/// begins one. (Positions in the log are smaller, and the id keeps apart who had the slot before.)
 const RESTING: u64 = 1 << 63;
 /// [`Slot::txn`]: nobody's.
 const FREE: u64 = 0;
@@ -63,8 +64,8 @@ thread_local! {
     static HOME: Cell<usize> = Cell::new(usize::MAX);
 }
 
-/// Written by the owner of the slot, or by him who has taken it over, read by checkpoints. All stores release and all loads acquire; the partners are
-/// named above.
+/// Written by the owner of the slot, or by him who has taken it over, read by checkpoints. All stores release and all
+/// loads acquire; the partners are named above.
 #[derive(Debug)]
 struct Slot {
     /// The owner, or `FREE`. Taken by compare-exchange.
@@ -75,8 +76,8 @@ struct Slot {
     last: AtomicU64,
     /// The change under way appends here or later; `IDLE` or `RESTING` when there is none.
     pending: AtomicU64,
-    /// The transaction that was told to go; its slot may have another one by now. Written by everybody, relaxed: it carries
-    /// nothing with it.
+    /// The transaction that was told to go; its slot may have another one by now. Written by everybody, relaxed: it
+    /// carries nothing with it.
     ended: AtomicU64,
 }
 
@@ -159,8 +160,8 @@ impl TxnTable {
         }
     }
 
-    /// The first id of a new block, whose others are left there. Blocks end where ids are multiples of their length; what is left of one
-    /// that somebody else has left there at the same time is lost.
+    /// The first id of a new block, whose others are left there. Blocks end where ids are multiples of their length;
+    /// what is left of one that somebody else has left there at the same time is lost.
     #[cold]
     fn draw_block(&self, block: &AtomicU64) -> TxnId {
         let id = self.next_txn.fetch_add(BLOCK_IDS, Ordering::Relaxed);
@@ -235,7 +236,8 @@ impl TxnTable {
     }
 
     /// Takes over a transaction that rests, to undo it from its newest record on, which is given. `tail`: as `from` for
-    /// [`TxnTable::begin_change`]. `None`: it is in the middle of a change, or has ended, or is not to be ended by others.
+    /// [`TxnTable::begin_change`]. `None`: it is in the middle of a change, or has ended, or is not to be ended by
+    /// others.
     pub(crate) fn take(&self, txn: TxnId, tail: Lsn) -> Option<(SlotNumber, Lsn)> {
         let index = self.index_of(txn)?;
         let slot = &self.slots[index];

@@ -15,8 +15,9 @@ use crate::{
     error::TxnError,
 };
 
-/// A commit on its way to the disk: [`CommitTicket::wait`] for it, ask for it, or `await` it; no runtime is needed. What the
-/// transaction did, and what it has read, is certain once the commit is durable. Dropping the ticket changes nothing.
+/// A commit on its way to the disk: [`CommitTicket::wait`] for it, ask for it, or `await` it; no runtime is needed.
+/// What the transaction did, and what it has read, is certain once the commit is durable. Dropping the ticket changes
+/// nothing.
 #[derive(Debug)]
 #[must_use = "the commit is on its way to the disk, not there"]
 pub struct CommitTicket {
@@ -88,7 +89,8 @@ impl Future for CommitTicket {
         let known = cell.lock().replace(context.waker().clone()).is_some();
         // The committer takes the waker out when it is through; whoever finds none is not known to it.
         if !known && self.core.committer.add(self.lsn, Waiter::Ticket(cell)).is_err() {
-            // It is being closed, which makes all durable or fails. The flush needs nobody but the log, so the committer may wait for it, too.
+            // It is being closed, which makes all durable or fails. The flush needs nobody but the log, so the
+            // committer may wait for it, too.
             return Poll::Ready(self.wait());
         }
         self.outcome().map_or(Poll::Pending, Poll::Ready)
@@ -113,8 +115,8 @@ mod tests {
     use super::*;
     use crate::{BeginOptions, Engine, EngineOptions};
 
-    /// Who polled while the database was being closed, when the committer had ended and the log had not, was told that the outcome of
-    /// his commit was unknown. Then it became durable.
+    /// Who polled while the database was being closed, when the committer had ended and the log had not, was told that
+    /// the outcome of his commit was unknown. Then it became durable.
     #[test]
     fn a_ticket_that_is_polled_during_a_close_is_answered_by_the_log() {
         let disk = FaultyDisk::new();

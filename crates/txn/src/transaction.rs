@@ -93,8 +93,8 @@ impl Txn {
         self.session.txn()
     }
 
-    /// Its place among the transactions that are open, for handles that are counted there: most often that of the one which its thread
-    /// had before.
+    /// Its place among the transactions that are open, for handles that are counted there: most often that of the one
+    /// which its thread had before.
     #[inline]
     pub fn place(&self) -> usize {
         self.session.owner.place()
@@ -218,8 +218,8 @@ impl Txn {
             return result.map(drop);
         }
         let inherits = self.inherits();
-        // A deadlock's victim is in somebody's way with all that it holds, the locks of those before it in its pipeline too:
-        // they are made durable first (Kimura et al. 2012, §4.3).
+        // A deadlock's victim is in somebody's way with all that it holds, the locks of those before it in its pipeline
+        // too: they are made durable first (Kimura et al. 2012, §4.3).
         let all_go = !inherits || self.failed;
         if all_go {
             if let (true, Some(place)) = (inherits, &self.pipeline) {
@@ -327,7 +327,8 @@ impl Txn {
         error
     }
 
-    /// Whether nobody has ended it (TXN-35). Also asked after it has read, for it may have read what was undone meanwhile.
+    /// Whether nobody has ended it (TXN-35). Also asked after it has read, for it may have read what was undone
+    /// meanwhile.
     #[inline]
     fn check_not_ended(&self) -> Result<(), TxnError> {
         if self.session.is_ended() { Err(TxnError::LogHeld) } else { Ok(()) }

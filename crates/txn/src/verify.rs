@@ -75,8 +75,8 @@ impl VerifyReport {
     }
 }
 
-/// Checks the database while nobody writes: an S lock on the volume sees to that. Readers, who are let in, leave to others what they
-/// would tidy on their way.
+/// Checks the database while nobody writes: an S lock on the volume sees to that. Readers, who are let in, leave to
+/// others what they would tidy on their way.
 pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
     if engine.core().prepared.len() > 0 {
         return Err(TxnError::Busy {
@@ -212,8 +212,8 @@ fn check_page<'a>(
     Ok(())
 }
 
-/// Every page that is in use belongs to a table. Behind a damaged page are others that the walk did not come to: they are one
-/// problem, not one each.
+/// Every page that is in use belongs to a table. Behind a damaged page are others that the walk did not come to: they
+/// are one problem, not one each.
 fn check_free_space(
     core: &Core,
     owners: &BTreeMap<PageId, &str>,
@@ -243,8 +243,9 @@ fn check_free_space(
     Ok(())
 }
 
-/// Reads the whole log that is kept: each record is sound, the records of a transaction form a chain, and images of pages are there.
-/// (Who believes in one that is not there does not log the page before its next change, and a torn one could not be repaired.)
+/// Reads the whole log that is kept: each record is sound, the records of a transaction form a chain, and images of
+/// pages are there. (Who believes in one that is not there does not log the page before its next change, and a torn one
+/// could not be repaired.)
 fn check_log(core: &Core, mut images: Images, report: &mut VerifyReport) -> Result<()> {
     // A checkpoint would take away what is being read.
     let _no_checkpoint = core.control.lock();

@@ -1,7 +1,7 @@
-//! What transactions cost, counted on the simulated machine: accesses to shared memory, latches, allocations, the same in every
-//! run. The main paths stay within three percent of what they cost when the table below was made; reads without locks change no
-//! shared memory and take no latch, however many records they read. Run by
-//! `RUSTFLAGS='--cfg foreshore_sim' cargo test -p foreshore-txn --test costs --target-dir target/sim -- --nocapture`.
+//! What transactions cost, counted on the simulated machine: accesses to shared memory, latches, allocations, the same
+//! in every run. The main paths stay within three percent of what they cost when the table below was made; reads
+//! without locks change no shared memory and take no latch, however many records they read. Run by `RUSTFLAGS='--cfg
+//! foreshore_sim' cargo test -p foreshore-txn --test costs --target-dir target/sim -- --nocapture`.
 #![cfg(foreshore_sim)]
 
 use std::{fmt::Write, ops::Bound, path::Path};
@@ -31,8 +31,8 @@ const TOLERANCE: u64 = 3;
 /// What a transaction does, by its number.
 type Work = fn(&mut Txn, &[TableInfo], u32);
 
-/// What [`ROUNDS`] transactions cost. Who makes one dearer says why; who makes one cheaper puts the new counts here, which the
-/// test prints.
+/// What [`ROUNDS`] transactions cost. Who makes one dearer says why; who makes one cheaper puts the new counts here,
+/// which the test prints.
 #[rustfmt::skip]
 const EXPECTED: [(&str, ReadMode, Work, Tally); 7] = [
     ("10 reads", ReadMode::Locking, read_keys, Tally { loads: 61210, stores: 3264, changes: 1920, fences: 192, latches: 0, mutexes: 128, allocations: 64 }),

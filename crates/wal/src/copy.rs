@@ -1,7 +1,8 @@
 //! Copying the log while it is in use, for a backup.
 //!
-//! Each record is checked on its way: what has rotted is found while the original may still be repaired. The copy ends with a mark for
-//! all of it (WAL-7), so that damage to its last batch is known for damage, too, and not taken for a torn tail.
+//! Each record is checked on its way: what has rotted is found while the original may still be repaired. The copy ends
+//! with a mark for all of it (WAL-7), so that damage to its last batch is known for damage, too, and not taken for a
+//! torn tail.
 
 use std::path::Path;
 
@@ -24,8 +25,8 @@ impl Log {
     /// Copies what is durable of the log now, from the segment that holds `from` on, into an empty directory, durably;
     /// gives the end of the copy. [`Log::open`] finds there what a crash at this moment would have left.
     ///
-    /// Nobody waits for it. `copied` is told of every piece, in bytes; an error of its ends the copy. Whoever calls it sees
-    /// to it that nothing from `from` on is released meanwhile.
+    /// Nobody waits for it. `copied` is told of every piece, in bytes; an error of its ends the copy. Whoever calls it
+    /// sees to it that nothing from `from` on is released meanwhile.
     ///
     /// # Errors
     /// `Io`; `Corrupted` if a part of the log has been released, or a record from `from` on is not sound.

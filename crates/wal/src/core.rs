@@ -1,7 +1,7 @@
 //! What those who append, those who wait and the flusher share.
 //!
-//! The positions, ascending (WAL-2): `low water ≤ written ≤ tail` and `durable ≤ written`; `reclaimed` is where the block of the file
-//! begins in which `written` lies.
+//! The positions, ascending (WAL-2): `low water ≤ written ≤ tail` and `durable ≤ written`; `reclaimed` is where the
+//! block of the file begins in which `written` lies.
 //!
 //! ```text
 //!   low water        durable         reclaimed   written               tail
@@ -63,8 +63,8 @@ const POISONED: u8 = 2;
 /// The log stops before LSNs of this size: sums of positions and lengths never overflow.
 const LAST_POSITION: u64 = u64::MAX / 4;
 
-/// So many blocks, which are allowed as a whole to those who append (`insert/fetch_add.rs`), has the ring: a nearly full one is
-/// filled to the end by single claims.
+/// So many blocks, which are allowed as a whole to those who append (`insert/fetch_add.rs`), has the ring: a nearly
+/// full one is filled to the end by single claims.
 const BLOCKS_OF_RING: u64 = 16;
 
 /// What those who append, those who wait and the flusher share.
@@ -85,11 +85,11 @@ pub(crate) struct Core {
     space_limit: AtomicU64,
     /// Held to tell how far the space goes.
     telling_space: Mutex<()>,
-    /// Work has begun, so space is taken for it. Not before: what space there is may be needed to recover. Relaxed: it is seen
-    /// by the maker of spares that is woken after it was set.
+    /// Work has begun, so space is taken for it. Not before: what space there is may be needed to recover. Relaxed: it
+    /// is seen by the maker of spares that is woken after it was set.
     takes_space: AtomicBool,
-    /// There was no space for more. Written under [`Core::telling_space`] or by the maker of spares, relaxed: it chooses between
-    /// two refusals.
+    /// There was no space for more. Written under [`Core::telling_space`] or by the maker of spares, relaxed: it
+    /// chooses between two refusals.
     disk_is_full: AtomicBool,
     /// `OPEN`, `CLOSED` or `POISONED`; only ever grows.
     gate: AtomicU8,
@@ -101,8 +101,8 @@ pub(crate) struct Core {
     doze: Doze,
     /// Who waits, and for what.
     waiting: Mutex<Waiting>,
-    /// Whoever makes a batch durable holds it: the flusher, or a leader (`lead.rs`). Nobody waits for it, for `waiting` says
-    /// who is next.
+    /// Whoever makes a batch durable holds it: the flusher, or a leader (`lead.rs`). Nobody waits for it, for `waiting`
+    /// says who is next.
     flusher: Mutex<Flusher>,
     /// Held while a piece is written.
     pen: Mutex<Pen>,

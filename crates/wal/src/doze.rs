@@ -1,9 +1,9 @@
 //! The long sleep of a flusher that has nothing left to do, and how an append ends it.
 //!
-//! An append must find out at the price of a look whether it has to wake somebody. The order of the two looks comes from
-//! the log's tail (WAL-12): the flusher says that it dozes, then looks at the tail by a read-modify-write. A claim that this
-//! look does not see comes after it in the tail's order, and has so acquired that the flusher dozes. A claim that it
-//! does see keeps the flusher awake.
+//! An append must find out at the price of a look whether it has to wake somebody. The order of the two looks comes
+//! from the log's tail (WAL-12): the flusher says that it dozes, then looks at the tail by a read-modify-write. A claim
+//! that this look does not see comes after it in the tail's order, and has so acquired that the flusher dozes. A claim
+//! that it does see keeps the flusher awake.
 
 use foreshore_env::{
     CachePadded,

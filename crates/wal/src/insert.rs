@@ -27,8 +27,8 @@ use fetch_add::FetchAdd;
 /// How those who append agree on where their records go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogInsert {
-    /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into what was allowed for all asks for
-    /// the next part.
+    /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into what was allowed for
+    /// all asks for the next part.
     #[default]
     FetchAdd,
     /// Everybody advances the tail by compare-exchange, and tries again when somebody else was faster.
@@ -125,8 +125,9 @@ impl Inserter {
         }
     }
 
-    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, for this purpose; under
-    /// [`LogInsert::FetchAdd`] also whether work may fill a block to its end. What it has allowed once, it must not refuse later.
+    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, for this purpose;
+    /// under [`LogInsert::FetchAdd`] also whether work may fill a block to its end. What it has allowed once, it must
+    /// not refuse later.
     #[inline]
     pub(crate) fn claim(
         &self,

@@ -88,8 +88,9 @@ impl Log {
         Log::start(Core::new(found, log_id, from.0, options))
     }
 
-    /// Opens a log from the segment of `from` on as far as it can be read, and says why it ends there if that is not its end: for
-    /// salvage, on a disk that keeps nothing of what is written to it. The log is for reading; it may lack a segment's header.
+    /// Opens a log from the segment of `from` on as far as it can be read, and says why it ends there if that is not
+    /// its end: for salvage, on a disk that keeps nothing of what is written to it. The log is for reading; it may lack
+    /// a segment's header.
     ///
     /// # Errors
     /// `Corrupted` without that segment.
@@ -104,8 +105,8 @@ impl Log {
         Ok((Log::start(Core::new(found, log_id, from.0, options))?, damage))
     }
 
-    /// The id of the log in a directory whose owner does not know it any more, and where the run of segments begins that leads up
-    /// to its newest one, as their headers say; `None` if no header is sound. Reads only. For salvage.
+    /// The id of the log in a directory whose owner does not know it any more, and where the run of segments begins
+    /// that leads up to its newest one, as their headers say; `None` if no header is sound. Reads only. For salvage.
     pub fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, Lsn)>> {
         survey::survey(disk, directory)
     }
@@ -134,8 +135,9 @@ impl Log {
     /// flusher, for room in the circular buffer and for space on the disk that work may use (WAL-13).
     ///
     /// # Errors
-    /// `LogFull` past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken back; `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id
-    /// above 48 bits, or one of the two kinds that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
+    /// `LogFull` past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken back;
+    /// `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id above 48 bits, or one of the two kinds
+    /// that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
     #[inline]
     pub fn append(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
         self.core.append(txn, prev, kind, payload, Purpose::Forward)
@@ -216,8 +218,8 @@ impl Log {
         result
     }
 
-    /// Says that nothing before `lsn` will be taken back: no open transaction has a record there. Space for that need not be
-    /// kept on the disk any more. Never goes back; a late word costs space, nothing else.
+    /// Says that nothing before `lsn` will be taken back: no open transaction has a record there. Space for that need
+    /// not be kept on the disk any more. Never goes back; a late word costs space, nothing else.
     pub fn keep_before(&self, lsn: Lsn) {
         self.core.raise_undo_floor(lsn.0);
     }
@@ -247,7 +249,8 @@ impl Log {
         self.core.work_bytes
     }
 
-    /// Whether a log from `from` on would be within what ordinary appends may fill: as much as is needed to take it back is left then.
+    /// Whether a log from `from` on would be within what ordinary appends may fill: as much as is needed to take it
+    /// back is left then.
     pub fn is_within_work(&self, from: Lsn) -> bool {
         self.core.is_within_work(from.0)
     }

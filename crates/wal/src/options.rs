@@ -10,8 +10,8 @@ use crate::segment::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES}
 /// The LSN of the first record of a new log.
 pub const FIRST_LSN: Lsn = Lsn(SEGMENT_HEADER_BYTES);
 
-/// The smallest circular buffer: a block that is not full yet, what is left of a segment, a header and the longest record fit together,
-/// and as much for a mark.
+/// The smallest circular buffer: a block that is not full yet, what is left of a segment, a header and the longest
+/// record fit together, and as much for a mark.
 const MIN_BUFFER_BYTES: usize = 256 << 10;
 const _: () = assert!(BLOCK_BYTES + 3 * MAX_RECORD_BYTES + SEGMENT_HEADER_BYTES as usize <= MIN_BUFFER_BYTES);
 /// The bounds of [`LogOptions::flush_interval`].
@@ -29,13 +29,13 @@ pub struct LogOptions {
     /// three eighths of it; the rest is for rollbacks, commits and checkpoints. Files may take two
     /// segments more (WAL-15), up to [`LogOptions::SPARE_SEGMENTS`] that wait for their next use among them.
     pub capacity_bytes: u64,
-    /// No more segments count for the capacity, because each is an open file: [`Log::capacity_bytes`](crate::Log::capacity_bytes) says
-    /// how much that is. No bound by default.
+    /// No more segments count for the capacity, because each is an open file:
+    /// [`Log::capacity_bytes`](crate::Log::capacity_bytes) says how much that is. No bound by default.
     pub most_segments: u64,
     /// What every sync takes longer than the disk needs: another disk's latency, to measure with. None by default.
     pub latency: Duration,
-    /// How long a record waits at most for its flush to begin if nobody asks for one, and how long the log is quiet before
-    /// a mark is put under it, which tells later damage from a torn tail; 1 ms to a day.
+    /// How long a record waits at most for its flush to begin if nobody asks for one, and how long the log is quiet
+    /// before a mark is put under it, which tells later damage from a torn tail; 1 ms to a day.
     pub flush_interval: Duration,
     /// How those who append agree on where their records go.
     pub insert: LogInsert,
@@ -51,8 +51,8 @@ impl LogOptions {
     /// Recycled segments that are kept for their next use.
     pub const SPARE_SEGMENTS: usize = 16;
 
-    /// The most that a log of such segments may hold that has `used` when it is opened. A longer one than is made now can still take that
-    /// back.
+    /// The most that a log of such segments may hold that has `used` when it is opened. A longer one than is made now
+    /// can still take that back.
     pub(crate) fn capacity(&self, segment_bytes: u64, used: u64) -> u64 {
         let most = self.most_segments.saturating_mul(segment_bytes).max(used.div_ceil(3).saturating_mul(8));
         self.capacity_bytes.min(most)
@@ -71,8 +71,8 @@ impl LogOptions {
     }
 }
 
-/// The most that ordinary appends may fill of a log that may hold so much: three eighths. What takes a change back may be longer than
-/// the change (by 8 bytes for 48 at worst), and may have to log pages anew.
+/// The most that ordinary appends may fill of a log that may hold so much: three eighths. What takes a change back may
+/// be longer than the change (by 8 bytes for 48 at worst), and may have to log pages anew.
 pub(crate) fn work_bytes(capacity_bytes: u64) -> u64 {
     capacity_bytes / 8 * 3
 }

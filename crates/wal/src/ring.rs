@@ -3,12 +3,12 @@
 //! Position `p` of the log has its place at `p` modulo the ring's size. The ring is made of atomic words, so that a
 //! reader that comes too late reads nonsense (which it is told, and which its checksum would tell) but is no data race.
 //!
-//! Protocol (WAL-1): each place of 32 bytes has a mark beside the ring, which is 0 while the place is free. A record takes as much, so no
-//! two begin in one place. Who has claimed a place for a record writes it, and then, with release ordering, the mark of the place where it
-//! begins, which says how long it is: what has a mark is whole. The flusher, which has written records to the file, says so, sets their
-//! marks to 0, and only then gives the places free; the words stay as they are. It keeps what the last block of the file has, because
-//! that block is written again with what follows, from here: whole blocks go to the file as they lie in the ring, at the same offsets in
-//! their blocks.
+//! Protocol (WAL-1): each place of 32 bytes has a mark beside the ring, which is 0 while the place is free. A record
+//! takes as much, so no two begin in one place. Who has claimed a place for a record writes it, and then, with release
+//! ordering, the mark of the place where it begins, which says how long it is: what has a mark is whole. The flusher,
+//! which has written records to the file, says so, sets their marks to 0, and only then gives the places free; the
+//! words stay as they are. It keeps what the last block of the file has, because that block is written again with what
+//! follows, from here: whole blocks go to the file as they lie in the ring, at the same offsets in their blocks.
 
 use std::slice;
 
@@ -39,8 +39,8 @@ const _: () = assert!(cfg!(foreshore_loom) || KEPT_BYTES == BLOCK_BYTES);
 /// The circular buffer.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// The ring's words, and as many before and behind them that they can begin where a block would. Written by the one who has claimed the
-    /// position, until it is published.
+    /// The ring's words, and as many before and behind them that they can begin where a block would. Written by the one
+    /// who has claimed the position, until it is published.
     room: Box<[AtomicU64]>,
     /// Where the ring's words begin.
     begin: usize,
@@ -134,12 +134,14 @@ impl Ring {
         words::store(chunks, run);
     }
 
-    /// The records of `[from, to)` are in the file: gives their places free, but for what is written again with what follows.
+    /// The records of `[from, to)` are in the file: gives their places free, but for what is written again with what
+    /// follows.
     pub(crate) fn retire(&self, from: u64, to: u64) {
         self.written.store(to, Ordering::Release);
         // Pairs with the fence in `read`: who finds a mark cleared below knows that it came too late.
         fence(Ordering::Release);
-        // Who begins in the place where `to` lies has begun at `to` or behind it: of a record before it the place would have been full.
+        // Who begins in the place where `to` lies has begun at `to` or behind it: of a record before it the place would
+        // have been full.
         let (first, end) = (from as usize / PLACE_BYTES, to as usize / PLACE_BYTES);
         for place in first..end {
             self.marks[place & (self.marks.len() - 1)].store(0, Ordering::Relaxed);
@@ -160,7 +162,8 @@ impl Ring {
             out.resize(frame::padded(length) as usize, 0);
             self.copy_out(position, out);
         }
-        // Pairs with the fences in `retire` and in `claimed`: who reads what was written to this place later knows that it came too late.
+        // Pairs with the fences in `retire` and in `claimed`: who reads what was written to this place later knows that
+        // it came too late.
         fence(Ordering::Acquire);
         if position < self.written.load(Ordering::Relaxed) {
             Found::Written
@@ -183,8 +186,8 @@ impl Ring {
         &self.marks[(position as usize / PLACE_BYTES) & (self.marks.len() - 1)]
     }
 
-    /// What comes before the first store to a place that was claimed. Who claimed it has seen that it is free, and so do all who see what
-    /// is stored from here on.
+    /// What comes before the first store to a place that was claimed. Who claimed it has seen that it is free, and so
+    /// do all who see what is stored from here on.
     #[inline]
     fn claimed() {
         // Pairs with the fence in `read`.
@@ -249,8 +252,8 @@ impl Ring {
         self.publish(position, first_word, header);
     }
 
-    /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: it is long ago that anybody
-    /// had them. Those at the ring's beginning are not among them.
+    /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: it is long
+    /// ago that anybody had them. Those at the ring's beginning are not among them.
     #[inline]
     pub(crate) fn prefetch(&self, position: u64, length: usize) {
         let lines = self.words()[self.index(position)..].chunks(LINE_WORDS);

@@ -12,8 +12,8 @@
 //!
 //! - a note in the gap's own segment that another one follows (WAL-14).
 //!
-//! A log that ends where a segment ends, and not one byte later, is damaged as well if that segment has the note: what follows it
-//! is gone.
+//! A log that ends where a segment ends, and not one byte later, is damaged as well if that segment has the note: what
+//! follows it is gone.
 //!
 //! With proof the log is damaged. Without, the gap is the end. What follows it in its segment is then overwritten, so
 //! that no later append can make it part of the log again (WAL-4).
@@ -104,14 +104,14 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
 struct Walked {
     /// All of them, the oldest first.
     live: VecDeque<Segment>,
-    /// Those that another one follows and that have no note of it (WAL-14). Whoever made their successors died before it could say so, or
-    /// its version did not.
+    /// Those that another one follows and that have no note of it (WAL-14). Whoever made their successors died before
+    /// it could say so, or its version did not.
     unnoted: Vec<Segment>,
 }
 
-/// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own. So goes what is no
-/// file and has the name of one, a link for example, and a file that others can reach, by its permissions or by another name: it would
-/// become a segment. Nothing is lost with them.
+/// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own. So
+/// goes what is no file and has the name of one, a link for example, and a file that others can reach, by its
+/// permissions or by another name: it would become a segment. Nothing is lost with them.
 fn whole_spares(
     disk: &dyn Disk,
     spares: Vec<(u64, PathBuf)>,
@@ -321,8 +321,8 @@ impl Scan {
             .map_err(StorageError::io("write once more the tail of", &segment.path))
     }
 
-    /// Overwrites the records of a spare that was about to follow the segment at `last` when the log was left. They are whole, and
-    /// say that they belong where others will be.
+    /// Overwrites the records of a spare that was about to follow the segment at `last` when the log was left. They are
+    /// whole, and say that they belong where others will be.
     fn clear_coming(&mut self, disk: &dyn Disk, path: &Path, log_id: u64, last: u64) -> Result<()> {
         let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
         let mut header = [0; HEADER_USED_BYTES];

@@ -33,7 +33,8 @@ use crate::frame::{HEADER_BYTES, MAX_RECORD_BYTES, word_at};
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// Bytes of the header that say something.
 pub(crate) const HEADER_USED_BYTES: usize = 64;
-/// Where the note of a segment lies that is followed by another. Not in the sector of the header, which a crash must not tear.
+/// Where the note of a segment lies that is followed by another. Not in the sector of the header, which a crash must
+/// not tear.
 pub(crate) const NOTE_OFFSET: u64 = 512;
 /// Bytes of that note.
 pub(crate) const NOTE_BYTES: usize = 16;
@@ -129,8 +130,8 @@ pub(crate) fn file_name(base: u64) -> String {
     format!("{base:016x}{SUFFIX}")
 }
 
-/// The base in the name of a segment; `None` for any other file, and for a base beyond all that a log reaches: sums of bases and
-/// sizes never overflow.
+/// The base in the name of a segment; `None` for any other file, and for a base beyond all that a log reaches: sums of
+/// bases and sizes never overflow.
 pub(crate) fn base_in_name(path: &Path) -> Option<u64> {
     let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
     let base = u64::from_str_radix(digits, 16).ok()?;

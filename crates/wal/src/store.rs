@@ -1,17 +1,20 @@
 //! The segment files: which there are, making the next, recycling the old.
 //!
-//! A segment that is no longer needed is renamed to a spare; a spare becomes the next segment by getting a fresh
-//! header and, when that and all of the log before it are durable, its new name. So a file with the name of a segment has had a
-//! durable header before it had the name (WAL-5), and nothing is written to a spare before its old name is durably gone (WAL-6).
+//! A segment that is no longer needed is renamed to a spare; a spare becomes the next segment by getting a fresh header
+//! and, when that and all of the log before it are durable, its new name. So a file with the name of a segment has had
+//! a durable header before it had the name (WAL-5), and nothing is written to a spare before its old name is durably
+//! gone (WAL-6).
 //!
-//! Between the two it is *coming*: it may have records already, which nobody counts on. A crash makes a spare of it again; whoever
-//! opens the log overwrites those records, because they belong to LSNs that others will have.
+//! Between the two it is *coming*: it may have records already, which nobody counts on. A crash makes a spare of it
+//! again; whoever opens the log overwrites those records, because they belong to LSNs that others will have.
 //!
-//! Spares are also made ahead of time, so that there is space on the disk for what has been promised (WAL-13). A spare that
-//! has its whole length has its space; one that was being made when the disk was full, or the power failed, is removed.
+//! Spares are also made ahead of time, so that there is space on the disk for what has been promised (WAL-13). A spare
+//! that has its whole length has its space; one that was being made when the disk was full, or the power failed, is
+//! removed.
 //!
-//! WAL-17: files are made, renamed and removed by path, which may lead elsewhere meanwhile: somebody has moved the directory, or put another
-//! database in its place. So it is looked first whether the newest segment is where it was, and if not, the log fails.
+//! WAL-17: files are made, renamed and removed by path, which may lead elsewhere meanwhile: somebody has moved the
+//! directory, or put another database in its place. So it is looked first whether the newest segment is where it was,
+//! and if not, the log fails.
 
 use std::{
     collections::VecDeque,
@@ -151,8 +154,8 @@ impl Store {
         Ok(segment)
     }
 
-    /// The segment that begins at `base`, behind all others unless it has been prepared already. It is written under the name of a
-    /// spare until it is [admitted](Store::admit).
+    /// The segment that begins at `base`, behind all others unless it has been prepared already. It is written under
+    /// the name of a spare until it is [admitted](Store::admit).
     pub(crate) fn prepare(&self, base: u64) -> Result<Segment> {
         let _one_at_a_time = self.preparing.lock();
         match self.segment(base) {
@@ -206,8 +209,8 @@ impl Store {
         Ok(segment)
     }
 
-    /// Makes the first of the coming segments part of the log. The one before it is durable to its end (WAL-5), and says durably
-    /// that this one follows before anything in this one counts as durable (WAL-14).
+    /// Makes the first of the coming segments part of the log. The one before it is durable to its end (WAL-5), and
+    /// says durably that this one follows before anything in this one counts as durable (WAL-14).
     pub(crate) fn admit(&self) -> Result<()> {
         let (coming, before) = {
             let files = self.files.lock();
@@ -257,7 +260,8 @@ impl Store {
         files.newest().map_or(0, |last| last.base + segments * self.geometry.segment_bytes())
     }
 
-    /// Takes the segments out of the log that end at or before `position`, all but the last one: they are spares from then on.
+    /// Takes the segments out of the log that end at or before `position`, all but the last one: they are spares from
+    /// then on.
     pub(crate) fn release_before(&self, position: u64) -> Result<()> {
         let mut released = Vec::new();
         {
@@ -286,9 +290,9 @@ impl Store {
         Ok(())
     }
 
-    /// Takes out those spares of which there are more than are kept, and more than make the space reach to `needed`. They are no
-    /// space of the log any more. WAL-15: what is kept only for its next use is within `capacity`, but for two segments that are
-    /// needed in part.
+    /// Takes out those spares of which there are more than are kept, and more than make the space reach to `needed`.
+    /// They are no space of the log any more. WAL-15: what is kept only for its next use is within `capacity`, but for
+    /// two segments that are needed in part.
     pub(crate) fn take_surplus(&self, needed: u64, capacity: u64) -> Vec<PathBuf> {
         let mut files = self.files.lock();
         let bytes = self.geometry.segment_bytes();

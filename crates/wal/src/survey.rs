@@ -11,8 +11,8 @@ use crate::{
     store,
 };
 
-/// The id of the log in a directory, by the header of its newest segment that has a sound one, and where the run of segments begins
-/// that leads up to it.
+/// The id of the log in a directory, by the header of its newest segment that has a sound one, and where the run of
+/// segments begins that leads up to it.
 pub(crate) fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, Lsn)>> {
     let mut found: Option<(u64, u64)> = None;
     for (base, path) in store::list(disk, directory)?.segments.into_iter().rev() {

@@ -14,8 +14,8 @@ pub struct KeyDecodeError {
 
 /// A type whose values can be keys. `Owned` is what a read returns (`String` for `&str`).
 ///
-/// Implemented for integers, `bool`, `()`, `&str`, `&[u8]`, `[u8; N]`, and tuples of two to six of these, or of tuples. `String` is stored as
-/// `&str` is, and `Vec<u8>` as `&[u8]` is, under the same name: they are the same keys.
+/// Implemented for integers, `bool`, `()`, `&str`, `&[u8]`, `[u8; N]`, and tuples of two to six of these, or of tuples.
+/// `String` is stored as `&str` is, and `Vec<u8>` as `&[u8]` is, under the same name: they are the same keys.
 ///
 /// # How keys are stored
 ///
@@ -28,7 +28,8 @@ pub struct KeyDecodeError {
 /// | the same, followed by more fields | each 0x00 becomes 0x00 0xFF; ended by 0x00 0x00 |
 /// | tuple | its fields, one after another |
 ///
-/// So keys are in the order of their types: numbers by size, strings by their bytes, tuples by their first field, then by the next.
+/// So keys are in the order of their types: numbers by size, strings by their bytes, tuples by their first field, then
+/// by the next.
 ///
 /// Laws, checked by property tests: `decode(encode(k)) == k`, and encoding preserves order.
 pub trait Key {

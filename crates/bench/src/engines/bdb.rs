@@ -1,7 +1,7 @@
 //! Berkeley DB 5.3: a B-tree and a write-ahead log, with locks on pages that a transaction keeps until it ends (degree 3).
-//! What is read in a range is locked with its pages, so no record can appear there. Cycles of waits are found whenever somebody
-//! has to wait; the youngest transaction in one runs again. Bodies that only read lock as all others do, or, if it is asked for,
-//! read old versions of pages.
+//! What is read in a range is locked with its pages, so no record can appear there. Cycles of waits are found whenever
+//! somebody has to wait; the youngest transaction in one runs again. Bodies that only read lock as all others do, or,
+//! if it is asked for, read old versions of pages.
 
 mod library;
 
@@ -42,8 +42,8 @@ const CHECKPOINT_LOG_KIB: u32 = 256 << 10;
 /// How often it is looked whether the log has grown by so much.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How the files of the log are written, as the option `log` names it; the first is the default. Past the system's cache (DB_LOG_DIRECT) is
-/// not what Debian's library is built for.
+/// How the files of the log are written, as the option `log` names it; the first is the default. Past the system's
+/// cache (DB_LOG_DIRECT) is not what Debian's library is built for.
 const LOGS: [(&str, &[LogWay]); 4] = [
     ("plain", &[]),
     ("zeroed", &[LogWay::Zeroed]),
@@ -65,9 +65,9 @@ pub struct BdbEngine {
 }
 
 impl BdbEngine {
-    /// Opens the environment in the directory of `options`, or makes it there, and makes the tables that it lacks. Options:
-    /// `cache_bytes`, `page_bytes`, `reads` (`locks` or `snapshots`), `lazy` (where its commits are: `memory`, or `write` for
-    /// one write each), `log` (how its files are written).
+    /// Opens the environment in the directory of `options`, or makes it there, and makes the tables that it lacks.
+    /// Options: `cache_bytes`, `page_bytes`, `reads` (`locks` or `snapshots`), `lazy` (where its commits are: `memory`,
+    /// or `write` for one write each), `log` (how its files are written).
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<BdbEngine, BenchError> {
         let mut settings = Settings::new("bdb", options)?;
         let cache_bytes = settings.cache_bytes()?;

@@ -1,6 +1,6 @@
 //! fjall: a log-structured merge tree. Transactions read a snapshot and either run beside each other and are checked
-//! when they commit (one whose reads were overwritten is refused and runs again), or write one at a time. Both ways every
-//! outcome is that of a serial order.
+//! when they commit (one whose reads were overwritten is refused and runs again), or write one at a time. Both ways
+//! every outcome is that of a serial order.
 
 use std::{
     collections::BTreeMap,
@@ -56,9 +56,9 @@ pub struct FjallEngine {
 }
 
 impl FjallEngine {
-    /// Opens the database in the directory of `options`, or makes it there, and makes the tables that it lacks. Options:
-    /// `cache_bytes`, `transactions` (`optimistic` or `single_writer`), `lazy` (where its commits are: `memory`, or `write` for
-    /// one write each).
+    /// Opens the database in the directory of `options`, or makes it there, and makes the tables that it lacks.
+    /// Options: `cache_bytes`, `transactions` (`optimistic` or `single_writer`), `lazy` (where its commits are:
+    /// `memory`, or `write` for one write each).
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<FjallEngine, BenchError> {
         let mut settings = Settings::new("fjall", options)?;
         let cache_bytes = settings.cache_bytes()? as u64;

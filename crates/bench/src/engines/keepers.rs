@@ -13,8 +13,8 @@ use crate::engine::Failure;
 /// How often lazy commits that stay in memory are made durable: as often as Foreshore writes its log.
 pub(super) const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
-/// The threads of an engine. They end when they are stopped, or dropped with the engine; an engine that wants to know how they
-/// fared stops them.
+/// The threads of an engine. They end when they are stopped, or dropped with the engine; an engine that wants to know
+/// how they fared stops them.
 #[derive(Default)]
 pub(super) struct Keepers {
     end: Arc<End>,

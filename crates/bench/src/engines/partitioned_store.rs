@@ -1,9 +1,9 @@
-//! The partitioned store, to measure against: one spin latch for each partition, no locks (H-Store; Ren, Faleiro, Abadi 2016,
-//! §4.3).
+//! The partitioned store, to measure against: one spin latch for each partition, no locks (H-Store; Ren, Faleiro, Abadi
+//! 2016, §4.3).
 //!
-//! A transaction takes the latches of all its partitions, in ascending order, before it begins, and gives them back when it has
-//! committed. What it runs on is the engine as it is, without its locks. The paper's store also keeps the partitions in indexes
-//! of their own: `--split` does that.
+//! A transaction takes the latches of all its partitions, in ascending order, before it begins, and gives them back
+//! when it has committed. What it runs on is the engine as it is, without its locks. The paper's store also keeps the
+//! partitions in indexes of their own: `--split` does that.
 
 use foreshore_env::{
     CachePadded,
@@ -42,8 +42,8 @@ impl PartitionedStore {
         PartitionedStore { partitioning, latches }
     }
 
-    /// Takes what the transaction that a worker has drawn will touch; everything, if it cannot tell. Nobody waits in a cycle:
-    /// all ascend.
+    /// Takes what the transaction that a worker has drawn will touch; everything, if it cannot tell. Nobody waits in a
+    /// cycle: all ascend.
     pub(super) fn take(&self, worker: &dyn Worker) -> Taken<'_> {
         let of = self.partitioning.of;
         let mut partitions = Vec::new();

@@ -26,8 +26,8 @@ use crate::{
     engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
 };
 
-/// How often a lazy commit is made durable, and with it all before: as often as Foreshore syncs its log. Without this no
-/// lazy commit would ever reach the file, and no page that one has replaced would be used again.
+/// How often a lazy commit is made durable, and with it all before: as often as Foreshore syncs its log. Without this
+/// no lazy commit would ever reach the file, and no page that one has replaced would be used again.
 const SYNC_EVERY: Duration = Duration::from_millis(100);
 
 /// See the module.

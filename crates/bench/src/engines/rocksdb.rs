@@ -1,6 +1,6 @@
-//! RocksDB: a log-structured merge tree, with pessimistic transactions over it (`TransactionDB`). They lock the keys that they
-//! read and write until they end; cycles of waits are found, and who closes one runs again. What is read in a range is locked
-//! key by key: phantoms remain. Bodies that only read get a snapshot.
+//! RocksDB: a log-structured merge tree, with pessimistic transactions over it (`TransactionDB`). They lock the keys
+//! that they read and write until they end; cycles of waits are found, and who closes one runs again. What is read in a
+//! range is locked key by key: phantoms remain. Bodies that only read get a snapshot.
 //!
 //! All tables are in one key space: the number of a table, then the key.
 
@@ -52,8 +52,8 @@ pub struct RocksdbEngine {
 }
 
 impl RocksdbEngine {
-    /// Opens the database in the directory of `options`, or makes it there. Options: `cache_bytes`, `lazy` (where its commits
-    /// are: `memory`, or `write` for one write each).
+    /// Opens the database in the directory of `options`, or makes it there. Options: `cache_bytes`, `lazy` (where its
+    /// commits are: `memory`, or `write` for one write each).
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<RocksdbEngine, BenchError> {
         let mut settings = Settings::new("rocksdb", options)?;
         let cache_bytes = settings.cache_bytes()?;

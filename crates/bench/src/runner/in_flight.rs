@@ -87,8 +87,8 @@ impl<'e> InFlight<'e> {
         self.idle.push(ended.submitted.worker);
     }
 
-    /// Works until the phase says stop, and then waits for all that is on its way. As measured counts what was given away and
-    /// came back while measured.
+    /// Works until the phase says stop, and then waits for all that is on its way. As measured counts what was given
+    /// away and came back while measured.
     pub(super) fn work(
         mut self,
         kinds: usize,

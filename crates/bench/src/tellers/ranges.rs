@@ -1,6 +1,6 @@
-//! Ranges of tellers (Kimura et al., ADMS 2012, Figure 3): a transaction searches four ranges of TPC-B's small table of tellers
-//! and updates one of them. Some ranges begin and end at keys that exist, the others between keys: there the modes of key-range
-//! locks differ in what they lock beside the gap.
+//! Ranges of tellers (Kimura et al., ADMS 2012, Figure 3): a transaction searches four ranges of TPC-B's small table of
+//! tellers and updates one of them. Some ranges begin and end at keys that exist, the others between keys: there the
+//! modes of key-range locks differ in what they lock beside the gap.
 //!
 //! Keys are even numbers, so that there is a key that does not exist on either side of each.
 

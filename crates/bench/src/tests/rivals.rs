@@ -189,7 +189,8 @@ fn readers_see_a_snapshot_and_cannot_write() {
     }
 }
 
-/// Values longer than a page, and keys of all lengths that every rival takes, are read as they were written, from both ends.
+/// Values longer than a page, and keys of all lengths that every rival takes, are read as they were written, from both
+/// ends.
 #[test]
 fn large_records_come_back_whole() {
     let table = TableIndex(0);
@@ -232,7 +233,8 @@ fn locking() -> impl Iterator<Item = Rival> {
     rivals().into_iter().filter(|rival| matches!(rival.0, EngineKind::Rocksdb | EngineKind::Bdb))
 }
 
-/// Two transactions read two rows, and each then writes one of them: only one may do so, and the other sees what it did.
+/// Two transactions read two rows, and each then writes one of them: only one may do so, and the other sees what it
+/// did.
 #[test]
 fn what_was_read_is_locked_and_a_victim_runs_again() {
     let table = TableIndex(0);

@@ -1,8 +1,8 @@
-//! Tables in parts: each partition of the warehouses has tables of its own, and so indexes of its own (SPLIT; Ren, Faleiro,
-//! Abadi 2016, §4.3). What transactions do is the same; each row goes to the part that its key names.
+//! Tables in parts: each partition of the warehouses has tables of its own, and so indexes of its own (SPLIT; Ren,
+//! Faleiro, Abadi 2016, §4.3). What transactions do is the same; each row goes to the part that its key names.
 //!
-//! Items are read by all and written by nobody: they stay in one table. Parts of partition 0 stand where the tables stood
-//! before; those of the others follow, a partition after the other.
+//! Items are read by all and written by nobody: they stay in one table. Parts of partition 0 stand where the tables
+//! stood before; those of the others follow, a partition after the other.
 
 use super::{
     partition_of_key,

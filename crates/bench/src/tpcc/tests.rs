@@ -104,8 +104,8 @@ fn a_transaction_that_vanished_as_a_whole_is_missed() {
     }
 }
 
-/// SPLIT: tables of their own for each partition of the warehouses; the conditions hold over all parts, and each part has the
-/// rows of its warehouses alone.
+/// SPLIT: tables of their own for each partition of the warehouses; the conditions hold over all parts, and each part
+/// has the rows of its warehouses alone.
 #[test]
 fn split_tables_are_as_consistent() {
     let workload = Tpcc::new(Scale::tiny(5), Mix::Full, false).unwrap().with_split(3);

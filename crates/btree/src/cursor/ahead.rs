@@ -1,9 +1,10 @@
 //! The leaves that come next, for cursors that cross from leaf to leaf.
 //!
-//! A node has no sibling pointers, so the leaves are taken from the parent: a few when the cursor descends to a leaf, then, when
-//! it has crossed borders, more of them at a time. The cursor finds its next leaf by them, without a descent: whatever has become
-//! of a page, if it encloses the key it is the one (BTREE-6). And the pool brings in those that are not there. Their number begins
-//! with two and doubles, so a scan that ends early has named few pages in vain. Leaves beyond the far bound are not named.
+//! A node has no sibling pointers, so the leaves are taken from the parent: a few when the cursor descends to a leaf,
+//! then, when it has crossed borders, more of them at a time. The cursor finds its next leaf by them, without a
+//! descent: whatever has become of a page, if it encloses the key it is the one (BTREE-6). And the pool brings in those
+//! that are not there. Their number begins with two and doubles, so a scan that ends early has named few pages in vain.
+//! Leaves beyond the far bound are not named.
 
 use std::{cmp::Ordering, ops::Bound};
 
@@ -127,8 +128,8 @@ impl<'a> Tree<'a> {
         self.leaf(patience, target)
     }
 
-    /// A cursor has crossed the border of a leaf and will go on behind it: has the leaves that follow brought in, if it is time to. A
-    /// hint: it waits for nothing that the cursor would not wait for, and failing means nothing.
+    /// A cursor has crossed the border of a leaf and will go on behind it: has the leaves that follow brought in, if it
+    /// is time to. A hint: it waits for nothing that the cursor would not wait for, and failing means nothing.
     pub(super) fn look_ahead(&self, patience: Patience<'_>, plan: &Plan<'_>, ahead: &mut Ahead) {
         match ahead.crossed(self.env.pool.read_ahead_window()) {
             Due::Nothing => return,
@@ -156,7 +157,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The separators that a scan meets in a parent from the child on that so many of them are at or below, each with the leaf behind it.
+/// The separators that a scan meets in a parent from the child on that so many of them are at or below, each with the
+/// leaf behind it.
 fn separators(
     view: SlottedView<'_>,
     direction: Direction,

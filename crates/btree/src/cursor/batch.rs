@@ -76,7 +76,8 @@ pub(super) struct Batch {
     border: Vec<u8>,
     /// It is the leaf's border: the next batch is of another leaf.
     ends_leaf: bool,
-    /// A record was met that is not whole, or whose key is not further on than the one before: if the leaf's version stands, it is damage.
+    /// A record was met that is not whole, or whose key is not further on than the one before: if the leaf's version
+    /// stands, it is damage.
     disordered: bool,
     /// A key in one piece, for whoever needs it for a moment.
     key: Vec<u8>,
@@ -152,8 +153,8 @@ impl Batch {
         }
     }
 
-    /// Calls `visit` with each further record that is not deleted, until it breaks off; tells whether it did, and which was the
-    /// last. `key` begins with the prefix, and is the last one's then. For batches without long values.
+    /// Calls `visit` with each further record that is not deleted, until it breaks off; tells whether it did, and which
+    /// was the last. `key` begins with the prefix, and is the last one's then. For batches without long values.
     #[inline]
     pub(super) fn visit(
         &mut self,
@@ -184,8 +185,8 @@ impl Batch {
         (0..self.records.len()).any(|record| !self.records.flags(record).ghost)
     }
 
-    /// Moves the near bound of the range to where the batch ends; false: there is nothing behind. Takes note that the bound
-    /// has moved.
+    /// Moves the near bound of the range to where the batch ends; false: there is nothing behind. Takes note that the
+    /// bound has moved.
     pub(super) fn move_on(&mut self, near: &mut Bound<Vec<u8>>) -> bool {
         let behind = match mem::take(&mut self.rest) {
             Rest::Unread => return true,
@@ -301,8 +302,8 @@ impl Batch {
         self.rest = Rest::Behind;
     }
 
-    /// Compares the key at the batch's near end with the near bound, and the one at its far end with the far bound, unless there are
-    /// more of them in the range. What lies between is in order; but in a damaged leaf.
+    /// Compares the key at the batch's near end with the near bound, and the one at its far end with the far bound,
+    /// unless there are more of them in the range. What lies between is in order; but in a damaged leaf.
     fn check_bounds(&mut self, plan: &Plan<'_>) {
         let Some(highest) = self.records.len().checked_sub(1) else { return };
         let (first, last, near, far, onward) = match plan.direction {

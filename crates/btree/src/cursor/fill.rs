@@ -18,8 +18,8 @@ use crate::{
 
 /// Keys to read at once, at most, where they have to be locked.
 const MOST_AHEAD: usize = 64;
-/// Where nothing has to be locked, at first, unless the range has an end; then the rest of the leaf, for to copy it in vain
-/// costs little.
+/// Where nothing has to be locked, at first, unless the range has an end; then the rest of the leaf, for to copy it in
+/// vain costs little.
 const UNLOCKED_AHEAD: usize = 8;
 /// Slots that are looked at for ghosts, and ghosts among them from which on a leaf is tidied before it is read.
 const LOOK_AHEAD: u16 = 16;
@@ -28,8 +28,8 @@ const MANY_GHOSTS: usize = 8;
 impl Cursor {
     /// Reads and locks a batch from the near bound on.
     ///
-    /// Locks are taken under a version that is validated afterwards (BTREE-5): what was locked was, at that moment, what
-    /// lay in the range.
+    /// Locks are taken under a version that is validated afterwards (BTREE-5): what was locked was, at that moment,
+    /// what lay in the range.
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
         let Cursor { ref tree, direction, kind, isolation, ahead, .. } = *self;
         let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
@@ -192,8 +192,8 @@ impl Batch {
         Ok(None)
     }
 
-    /// Whether no lock stands on anything that the batch has read, so that it is committed and needs no locks (READ-2). Long values
-    /// need them: their chunks lie in other leaves.
+    /// Whether no lock stands on anything that the batch has read, so that it is committed and needs no locks (READ-2).
+    /// Long values need them: their chunks lie in other leaves.
     fn is_free(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> bool {
         !self.has_long_values()
             && (0..self.lock_count()).all(|index| session.probe(tree.table, self.lock(index).0))
@@ -206,8 +206,9 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether most of what would be read next is deleted, and could be gone for good. Once this transaction has locked the
-    /// ghosts it is too late. Or whether this is the second leaf in a row that has nothing at all: both need not be there.
+    /// Whether most of what would be read next is deleted, and could be gone for good. Once this transaction has locked
+    /// the ghosts it is too late. Or whether this is the second leaf in a row that has nothing at all: both need not be
+    /// there.
     #[inline]
     fn is_littered(
         &self,

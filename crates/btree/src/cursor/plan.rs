@@ -52,7 +52,8 @@ impl<'c> Plan<'c> {
         }
     }
 
-    /// The slots of the leaf between the bounds. Found once for the batch, so that keys need not be compared one by one.
+    /// The slots of the leaf between the bounds. Found once for the batch, so that keys need not be compared one by
+    /// one.
     pub(super) fn span(&self, view: SlottedView<'_>) -> Span {
         let ((low, low_is_key), (high, high_is_key)) = (self.low_end(view), self.high_end(view));
         // In nonsense they may be the wrong way round.

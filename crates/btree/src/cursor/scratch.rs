@@ -1,5 +1,5 @@
-//! What a cursor needs memory for. A thread keeps what its last cursor has left for the next one, so that a scan allocates nothing
-//! as a rule; it is a page, what is taken of it, and a few keys.
+//! What a cursor needs memory for. A thread keeps what its last cursor has left for the next one, so that a scan
+//! allocates nothing as a rule; it is a page, what is taken of it, and a few keys.
 
 use std::{
     cell::Cell,

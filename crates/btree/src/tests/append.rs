@@ -197,8 +197,8 @@ fn finish_undo(rig: &Rig, chain: &mut TxnChain, next: Lsn) {
     }
 }
 
-/// Two million small records were appended within what the log has room for, and could not be taken back: a compensation for each
-/// took five times as much, and the database could not be opened again.
+/// Two million small records were appended within what the log has room for, and could not be taken back: a
+/// compensation for each took five times as much, and the database could not be opened again.
 #[test]
 fn taking_an_append_back_takes_no_more_log_than_the_append() {
     let rig = Rig::new(usize::MAX);
@@ -213,7 +213,8 @@ fn taking_an_append_back_takes_no_more_log_than_the_append() {
     assert!(rig.contents().is_empty());
 }
 
-/// Keys that share much take little of a page, and all of it in a log record: one of a hundred was longer than the log takes.
+/// Keys that share much take little of a page, and all of it in a log record: one of a hundred was longer than the log
+/// takes.
 #[test]
 fn an_append_is_logged_in_records_that_the_log_takes() {
     let rig = Rig::new(usize::MAX);
@@ -234,7 +235,8 @@ fn an_append_is_logged_in_records_that_the_log_takes() {
     rig.verify();
 }
 
-/// Taking a tree apart, with a crash after each page: what is left is always a tree of pages, and in the end nothing is.
+/// Taking a tree apart, with a crash after each page: what is left is always a tree of pages, and in the end nothing
+/// is.
 #[test]
 fn a_tree_is_taken_apart_page_by_page() {
     let rig = Rig::new(4);

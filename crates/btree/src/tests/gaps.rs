@@ -1,9 +1,9 @@
 //! Key-range locking, exhaustively at a small scope: BTREE-5, BTREE-7, BTREE-8.
 //!
-//! Six keys, each present, deleted (a ghost) or absent; every scan (both directions, every pair of bounds, point reads);
-//! every single-key operation of another transaction. The oracle knows no locks: an operation that changes what the scan
-//! gives must not get through while the scanner runs, whether it comes before the scan or after it. Operations that had
-//! to wait although they change nothing for the scan are counted: that is the precision of the modes.
+//! Six keys, each present, deleted (a ghost) or absent; every scan (both directions, every pair of bounds, point
+//! reads); every single-key operation of another transaction. The oracle knows no locks: an operation that changes what
+//! the scan gives must not get through while the scanner runs, whether it comes before the scan or after it. Operations
+//! that had to wait although they change nothing for the scan are counted: that is the precision of the modes.
 
 use std::{collections::BTreeMap, ops::Bound};
 

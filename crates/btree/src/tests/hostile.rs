@@ -153,8 +153,8 @@ fn a_foster_loop_is_an_error() {
     assert!(in_time(rig).iter().all(|error| matches!(error, StorageError::Corrupted { .. })));
 }
 
-/// A leaf that is cut behind all of its records leaves out of their keys what the new fences share: of a key that does not begin
-/// with it, the wrong bytes would be gone, and nobody told.
+/// A leaf that is cut behind all of its records leaves out of their keys what the new fences share: of a key that does
+/// not begin with it, the wrong bytes would be gone, and nobody told.
 #[test]
 fn a_wrong_first_byte_is_found_before_the_prefix_hides_it() {
     let rig = Rig::with_frames(8, 64);
@@ -178,7 +178,8 @@ fn a_wrong_first_byte_is_found_before_the_prefix_hides_it() {
     );
 }
 
-/// A prefix that the fences do not share: a key between them that does not begin with it is not there, and not another one's record.
+/// A prefix that the fences do not share: a key between them that does not begin with it is not there, and not another
+/// one's record.
 #[test]
 fn a_prefix_that_is_not_common_gives_nobody_another_s_record() {
     let rig = Rig::with_frames(4, 256);

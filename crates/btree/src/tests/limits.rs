@@ -119,8 +119,9 @@ fn a_tree_has_no_more_levels_than_it_may_have() {
     assert_eq!(all.len(), MAX_TREE_LEVELS + 2);
 }
 
-/// An inner node has room for two children if the keys are as long as they may be, share nothing and come in no order, and half of
-/// the nodes have one. Even so a tree of all pages that there may be is not too deep: its depth grows with the logarithm.
+/// An inner node has room for two children if the keys are as long as they may be, share nothing and come in no order,
+/// and half of the nodes have one. Even so a tree of all pages that there may be is not too deep: its depth grows with
+/// the logarithm.
 #[test]
 fn the_longest_keys_make_no_tree_that_is_too_deep() {
     let rig = Rig::with_frames(usize::MAX, 16_384);
@@ -198,7 +199,8 @@ fn pages_are_well_filled() {
     }
 }
 
-/// Sixteen runs of ascending keys, all but the last in the middle of the table, turn by turn: the orders of districts, the rows of devices.
+/// Sixteen runs of ascending keys, all but the last in the middle of the table, turn by turn: the orders of districts,
+/// the rows of devices.
 #[test]
 fn runs_of_ascending_keys_fill_their_leaves() {
     for a_turn in [1_u32, 7] {
@@ -289,8 +291,8 @@ fn cursors_see_their_own_transaction() {
     }
 }
 
-/// A cursor reads ahead for its transaction to look, not to change what it has just been given: then it would read, and lock, the same
-/// keys again and again.
+/// A cursor reads ahead for its transaction to look, not to change what it has just been given: then it would read, and
+/// lock, the same keys again and again.
 #[test]
 fn who_changes_each_record_that_it_meets_locks_few_at_a_time() {
     const ROWS: u64 = 2000;

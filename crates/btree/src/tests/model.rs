@@ -1,5 +1,5 @@
-//! A tree beside a `BTreeMap`, with nodes so small that structure changes are constant. At the end of every run the log is
-//! redone into an empty file (twice), and each page must be byte for byte the same.
+//! A tree beside a `BTreeMap`, with nodes so small that structure changes are constant. At the end of every run the log
+//! is redone into an empty file (twice), and each page must be byte for byte the same.
 
 use std::{collections::BTreeMap, ops::Bound};
 

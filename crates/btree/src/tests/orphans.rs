@@ -1,5 +1,5 @@
-//! Foster children that nobody has adopted, as a crash between split and adoption leaves them; and leaves that are found
-//! without a descent.
+//! Foster children that nobody has adopted, as a crash between split and adoption leaves them; and leaves that are
+//! found without a descent.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -111,7 +111,8 @@ fn a_foster_child_goes_with_a_merge_of_its_parent() {
     assert_eq!(rig.contents(), contents);
 }
 
-/// A leaf whose chain goes on beyond the next separator, or ends before it, is damaged, also where no record lies there.
+/// A leaf whose chain goes on beyond the next separator, or ends before it, is damaged, also where no record lies
+/// there.
 #[test]
 fn a_foster_child_outside_its_fences_is_damage() {
     let orphaned = orphaned();
@@ -204,8 +205,8 @@ fn with_bounded_leaf(writer: &mut NoLocks) -> (Rig, PageId) {
     (rig, leaf)
 }
 
-/// On a page that is damaged behind a right checksum the finger of an absent key may point to a record that lies beyond the leaf's
-/// fences. Who wrote its key changed that one, and readers, who descend, did not see it.
+/// On a page that is damaged behind a right checksum the finger of an absent key may point to a record that lies beyond
+/// the leaf's fences. Who wrote its key changed that one, and readers, who descend, did not see it.
 #[test]
 fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
     for beyond in [true, false] {

@@ -15,7 +15,8 @@ fn key(row: u32) -> [u8; 4] {
     row.to_be_bytes()
 }
 
-/// A scan of more leaves than the pool has frames finds most of them there, in both directions, and what it reads is right.
+/// A scan of more leaves than the pool has frames finds most of them there, in both directions, and what it reads is
+/// right.
 #[test]
 fn a_scan_finds_its_leaves_in_the_pool() {
     for mode in LATCH_MODES {

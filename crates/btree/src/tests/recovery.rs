@@ -259,8 +259,8 @@ fn rollback_has_room_when_the_log_is_full() {
     rig.verify();
 }
 
-/// Ascending keys fill their leaves, whether the fence of the next finds room beside the records or not, and redo makes the
-/// same pages.
+/// Ascending keys fill their leaves, whether the fence of the next finds room beside the records or not, and redo makes
+/// the same pages.
 #[test]
 fn leaves_of_ascending_keys_are_full_and_redo_fills_them_the_same_way() {
     for (key_bytes, value_bytes) in [(8, 100), (8, 0), (600, 0), (600, 900), (MAX_KEY_BYTES, 1)] {
@@ -303,8 +303,8 @@ fn keys_that_descend_to_a_full_leaf_share_leaves() {
     }
 }
 
-/// A leaf whose only record leaves no room for another is cut behind it whenever a key comes there. The split that followed another
-/// such built the leaf anew, and redo left the record where it was.
+/// A leaf whose only record leaves no room for another is cut behind it whenever a key comes there. The split that
+/// followed another such built the leaf anew, and redo left the record where it was.
 #[test]
 fn a_leaf_of_one_record_is_cut_twice_in_the_same_way() {
     let rig = Rig::new(usize::MAX);

@@ -1,4 +1,5 @@
-//! What is deleted gives its leaves back, whatever is deleted in which order, by key and without a scan. BTREE-8, BTREE-14.
+//! What is deleted gives its leaves back, whatever is deleted in which order, by key and without a scan. BTREE-8,
+//! BTREE-14.
 
 use std::{collections::VecDeque, ops::RangeInclusive};
 
@@ -50,7 +51,8 @@ impl Runs {
     }
 }
 
-/// A queue whose consumers take `batch` records in a transaction, and of whom `open` have not ended yet when the next one begins.
+/// A queue whose consumers take `batch` records in a transaction, and of whom `open` have not ended yet when the next
+/// one begins.
 fn queue(bytes: usize, batch: u64, open: usize, pages: u64) {
     const ROWS: u64 = 20_000;
     const LIVE: u64 = 200;

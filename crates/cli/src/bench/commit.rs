@@ -1,5 +1,5 @@
-//! `foreshore bench elr` and `foreshore bench killpolicy`: what becomes of locks while commits are on their way to a slow disk,
-//! and who gives way in a deadlock between pipelines (Kimura et al. 2012, §6, figures 7, 8 and 9).
+//! `foreshore bench elr` and `foreshore bench killpolicy`: what becomes of locks while commits are on their way to a
+//! slow disk, and who gives way in a deadlock between pipelines (Kimura et al. 2012, §6, figures 7, 8 and 9).
 //!
 //! All sides of a comparison take turns, each on a database of its own that has just been loaded; of several rounds the
 //! median counts. A [`Stage`] is where they do: this machine, or a simulated one.
@@ -115,7 +115,8 @@ struct SharedArgs {
     /// Show no progress.
     #[arg(long)]
     quiet: bool,
-    /// Only the run of this number, in the order in which they take turns: what a process is told that has the run's machine.
+    /// Only the run of this number, in the order in which they take turns: what a process is told that has the run's
+    /// machine.
     #[cfg(foreshore_sim)]
     #[arg(long, hide = true)]
     only: Option<usize>,

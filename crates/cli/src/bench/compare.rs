@@ -1,5 +1,6 @@
 //! `foreshore bench compare`: engines side by side. Each run is a process of its own, so that its memory is its own;
-//! the engines take turns in every round, so that what else the machine does meets all of them, and in another order in each.
+//! the engines take turns in every round, so that what else the machine does meets all of them, and in another order in
+//! each.
 
 mod child;
 #[cfg(feature = "plot")]

@@ -1,5 +1,5 @@
-//! `foreshore bench dreadlocks` and `foreshore bench nodeadlock`: policies against deadlocks where there are none (Kimura et
-//! al. 2012, Figures 5 and 6).
+//! `foreshore bench dreadlocks` and `foreshore bench nodeadlock`: policies against deadlocks where there are none
+//! (Kimura et al. 2012, Figures 5 and 6).
 
 use clap::{Args, builder::PossibleValuesParser};
 use foreshore_bench::{Tellers, Tpcb, Variant};
@@ -42,7 +42,8 @@ does so for nothing; with --confirm nobody does, and refuted counts the suspicio
 #[derive(Args)]
 #[command(after_help = NODEADLOCK_EXAMPLES)]
 pub(crate) struct NodeadlockArgs {
-    /// Policies: those of the option deadlock_policy (the first is the road's), or ways of waiting of `bench dreadlocks`.
+    /// Policies: those of the option deadlock_policy (the first is the road's), or ways of waiting of `bench
+    /// dreadlocks`.
     #[arg(long, value_name = "POLICY,…", value_delimiter = ',',
           default_value = "dreadlocks,backoff,wait_for_graph,wound_wait,wait_die",
           value_parser = PossibleValuesParser::new(["dreadlocks", "wait_for_graph", "wound_wait", "wait_die", "timeout",

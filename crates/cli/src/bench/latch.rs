@@ -40,8 +40,8 @@ pub(crate) struct LatchArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
-    /// Give each thread a processor of its own, to stay on, and measure how long a message takes between the first two. On Linux,
-    /// and on no simulated machine.
+    /// Give each thread a processor of its own, to stay on, and measure how long a message takes between the first two.
+    /// On Linux, and on no simulated machine.
     #[arg(long, conflicts_with = "iterations")]
     bind: bool,
     #[command(flatten)]

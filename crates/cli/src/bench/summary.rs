@@ -168,8 +168,8 @@ fn write_partitions(out: &mut String, report: &Report) -> fmt::Result {
     )
 }
 
-/// How often free space was looked for since the database was opened: rarely, because threads put pages aside (Shore-MT §7.7 has
-/// 95 % fewer checks).
+/// How often free space was looked for since the database was opened: rarely, because threads put pages aside (Shore-MT
+/// §7.7 has 95 % fewer checks).
 fn write_space(out: &mut String, report: &Report) -> fmt::Result {
     let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     let (allocations, searches) = (counter("page_allocations"), counter("page_searches"));
@@ -185,7 +185,8 @@ fn write_space(out: &mut String, report: &Report) -> fmt::Result {
     )
 }
 
-/// What the buffer pool did since it was opened, if it was too small for everything: dirty pages should be evicted rarely.
+/// What the buffer pool did since it was opened, if it was too small for everything: dirty pages should be evicted
+/// rarely.
 fn write_pool(out: &mut String, report: &Report) -> fmt::Result {
     let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     let (evictions, dirty) = (counter("pool_evictions"), counter("pool_dirty_evictions"));

@@ -40,8 +40,8 @@ impl TxbenchWorkload {
 pub(super) struct TxbenchArgs {
     #[command(flatten)]
     workload: TxbenchWorkload,
-    /// Lock tables to compare [default: that of `--set lock_table=…`, or else all]. `none` locks nothing: what such threads keep
-    /// of their peak is what the machine leaves to any lock table. Only without updates.
+    /// Lock tables to compare [default: that of `--set lock_table=…`, or else all]. `none` locks nothing: what such
+    /// threads keep of their peak is what the machine leaves to any lock table. Only without updates.
     #[arg(long, value_name = "TABLE,…", value_delimiter = ',', value_parser = ["latched", "staged", "global_mutex", "global_mcs", "always_latched", NONE])]
     lock_tables: Vec<String>,
     #[command(flatten)]

@@ -43,7 +43,8 @@ pub(crate) struct TpccArgs {
     /// Each thread stays at one warehouse instead of drawing one for each transaction.
     #[arg(long)]
     warehouse_per_client: bool,
-    /// Percent of the customers that are named by last name, and have to be looked up. Other than TPC-C has it is another benchmark.
+    /// Percent of the customers that are named by last name, and have to be looked up. Other than TPC-C has it is
+    /// another benchmark.
     #[arg(long, value_name = "P", default_value_t = NAMED, value_parser = clap::value_parser!(u32).range(0..=100))]
     by_name: u32,
     /// Each partition (`--partitions`) of the warehouses has tables of its own.
@@ -90,16 +91,16 @@ pub(crate) struct YcsbArgs {
     /// How records are chosen: uniform, zipf[:EXPONENT], hot[:RECORDS[:PERCENT]].
     #[arg(long, default_value = "uniform", value_parser = parse_distribution)]
     distribution: Distribution,
-    /// Take exactly so many of a transaction's records from the hot set, and the others from outside of it, in place of a
-    /// percentage by chance.
+    /// Take exactly so many of a transaction's records from the hot set, and the others from outside of it, in place of
+    /// a percentage by chance.
     #[arg(long, value_name = "N")]
     hot_operations: Option<u32>,
     /// When a transaction comes to these.
     #[arg(long, value_name = "WHEN", requires = "hot_operations", default_value = "first",
           value_parser = any_name::<HotPosition>())]
     hot_position: HotPosition,
-    /// From how many of the partitions (`--partitions`) a transaction takes its records, in turn: a number, or random, which is
-    /// as it comes.
+    /// From how many of the partitions (`--partitions`) a transaction takes its records, in turn: a number, or random,
+    /// which is as it comes.
     #[arg(long, value_name = "N", default_value = "random", value_parser = parse_touched)]
     partitions_per_transaction: Touched,
     /// Percent of the transactions that take them from so many partitions; the others, from one.
@@ -111,8 +112,8 @@ pub(crate) struct YcsbArgs {
     /// Each partition is a table of its own.
     #[arg(long, requires = "partitions")]
     split: bool,
-    /// A transaction asks for what it only reads with one call, before it modifies anything; engines without such a call answer
-    /// one record after the other.
+    /// A transaction asks for what it only reads with one call, before it modifies anything; engines without such a
+    /// call answer one record after the other.
     #[arg(long, conflicts_with = "split")]
     together: bool,
     #[command(flatten)]
@@ -125,8 +126,8 @@ pub(crate) struct InsertArgs {
     /// Records in a transaction.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     commit_every: u32,
-    /// A transaction gives its records with one call, by which an engine adds what comes behind all others; engines without such a
-    /// call take one after the other.
+    /// A transaction gives its records with one call, by which an engine adds what comes behind all others; engines
+    /// without such a call take one after the other.
     #[arg(long)]
     together: bool,
     /// Bytes of a record.

@@ -1,7 +1,8 @@
 //! Keys and values as JSON and back, by the type names in the catalogue.
 //!
-//! Each kind has one JSON form that gives the same bytes back. What JSON cannot say becomes `{"bytes": "…"}`, which every kind
-//! reads: floats that are not finite, and bytes that are no encoding of their table's type, which only a tool can have written.
+//! Each kind has one JSON form that gives the same bytes back. What JSON cannot say becomes `{"bytes": "…"}`, which
+//! every kind reads: floats that are not finite, and bytes that are no encoding of their table's type, which only a
+//! tool can have written.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -157,8 +158,8 @@ impl Kind {
         }
     }
 
-    /// The encoded number, if it is in the form of older dumps: they have numbers of these types as bytes, in a string. Where they may
-    /// be met this is asked first, since some bytes are digits.
+    /// The encoded number, if it is in the form of older dumps: they have numbers of these types as bytes, in a string.
+    /// Where they may be met this is asked first, since some bytes are digits.
     pub(crate) fn number_from_older_json(self, json: &Json) -> Option<Vec<u8>> {
         let length = match self {
             Kind::U128 | Kind::I128 => 16,

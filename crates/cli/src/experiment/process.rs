@@ -18,7 +18,8 @@ use super::store;
 
 /// How often a running child is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Bytes that are read of what a command prints: less than a stored answer may have, which is spaced out. Who prints more finds the pipe closed.
+/// Bytes that are read of what a command prints: less than a stored answer may have, which is spaced out. Who prints
+/// more finds the pipe closed.
 const LARGEST: u64 = store::LARGEST / 8;
 /// The longest that a command may take.
 pub(super) const LONGEST: Duration = Duration::from_secs(6 * 3600);
@@ -33,8 +34,8 @@ pub(super) struct Ended {
     pub(super) computed_seconds: Option<f64>,
 }
 
-/// Runs a program with its temporary files in `directory`, until it ends, has taken the `longest` time, or `stop` is set. `may_fail`: a check of it that fails
-/// is a figure. Why it has no answer is told in a sentence.
+/// Runs a program with its temporary files in `directory`, until it ends, has taken the `longest` time, or `stop` is
+/// set. `may_fail`: a check of it that fails is a figure. Why it has no answer is told in a sentence.
 pub(super) fn run(
     program: &Path,
     words: &[&str],
@@ -88,8 +89,8 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     })
 }
 
-/// How long a process that was not waited for yet has computed: user and system time, in hundredths of a second (`proc(5)`:
-/// the fourteenth and fifteenth field of `stat`, the second of which, in brackets, may have spaces in it).
+/// How long a process that was not waited for yet has computed: user and system time, in hundredths of a second
+/// (`proc(5)`: the fourteenth and fifteenth field of `stat`, the second of which, in brackets, may have spaces in it).
 fn computed(child: &Child) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);

@@ -151,8 +151,8 @@ impl Runner {
         }
     }
 
-    /// The stored answer, if this program gave it, and it has the figures that are taken from it. What is damaged is as good as none: it
-    /// is asked for again.
+    /// The stored answer, if this program gave it, and it has the figures that are taken from it. What is damaged is as
+    /// good as none: it is asked for again.
     fn stored(&self, run: &Run) -> Option<Answer> {
         let program = self.program(run.way).ok()?;
         let answer = self.store.find(&run.command()).ok()??;
@@ -166,8 +166,8 @@ impl Runner {
         runs.filter(|run| seen.insert(run.command()) && (again || self.stored(run).is_none())).collect()
     }
 
-    /// Runs them: first what needs this machine for itself, one after the other, then what is simulated, `jobs` at a time.
-    /// Gives what went wrong, by command.
+    /// Runs them: first what needs this machine for itself, one after the other, then what is simulated, `jobs` at a
+    /// time. Gives what went wrong, by command.
     fn run_all(&self, runs: &[&Run], jobs: usize) -> Result<BTreeMap<String, String>, CliError> {
         let failures = Mutex::new(BTreeMap::new());
         let trouble = Mutex::new(None);

@@ -27,8 +27,8 @@ pub(super) struct Simulator {
     pub(super) commit: String,
 }
 
-/// The program of `--simulator`, whatever it is built from; or that of the checkout that this is, which is built if it is missing or
-/// not of the same sources as this program.
+/// The program of `--simulator`, whatever it is built from; or that of the checkout that this is, which is built if it
+/// is missing or not of the same sources as this program.
 pub(super) fn find(named: Option<&Path>, tell: bool) -> Result<Simulator, CliError> {
     if let Some(path) = named {
         let program = path.canonicalize().map_err(CliError::io(format!("use {}", path.display())))?;
@@ -54,7 +54,8 @@ pub(super) fn find(named: Option<&Path>, tell: bool) -> Result<Simulator, CliErr
     }
 }
 
-/// Refuses a program of other sources: its figures and those of this program would stand beside each other as if of one.
+/// Refuses a program of other sources: its figures and those of this program would stand beside each other as if of
+/// one.
 fn same_commit(simulator: Simulator) -> Result<Simulator, CliError> {
     if simulator.commit == COMMIT {
         return Ok(simulator);

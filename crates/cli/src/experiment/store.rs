@@ -40,7 +40,8 @@ impl Store {
         self.folder.join(format!("{:016x}.json", checksum(command.as_bytes())))
     }
 
-    /// The answer to a command; `None` if there is none. An error says in words what is wrong with what is there, and what to do.
+    /// The answer to a command; `None` if there is none. An error says in words what is wrong with what is there, and
+    /// what to do.
     pub(crate) fn find(&self, command: &str) -> Result<Option<Answer>, String> {
         let path = self.path(command);
         let answer = read(&path).map_err(|why| {

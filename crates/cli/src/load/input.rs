@@ -22,8 +22,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 type Chunk = io::Result<Vec<u8>>;
 
-/// An input that fails when the program is interrupted. A thread of its own reads it, so that this is noticed also while it gives
-/// nothing.
+/// An input that fails when the program is interrupted. A thread of its own reads it, so that this is noticed also
+/// while it gives nothing.
 pub(super) struct Input {
     chunks: Receiver<Chunk>,
     chunk: Cursor<Vec<u8>>,
@@ -46,7 +46,8 @@ impl Input {
         Ok(Input { chunks, chunk: Cursor::default(), interrupted })
     }
 
-    /// Whether the program was interrupted. Written by the thread that listens for that; relaxed, because nothing else is told by it.
+    /// Whether the program was interrupted. Written by the thread that listens for that; relaxed, because nothing else
+    /// is told by it.
     pub(super) fn interruption(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.interrupted)
     }

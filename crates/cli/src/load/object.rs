@@ -47,8 +47,8 @@ impl<'t> Object<'t> {
         self.0.get(name).map(|field| field.get()).ok_or_else(|| format!("there is no field {name:?}"))
     }
 
-    /// A field that is to become a key or a value of this kind. A number that needs more than 64 bits is the string of its digits then,
-    /// as it is in a dump.
+    /// A field that is to become a key or a value of this kind. A number that needs more than 64 bits is the string of
+    /// its digits then, as it is in a dump.
     pub(super) fn cell(&self, name: &str, kind: Kind) -> Result<Json, String> {
         let text = self.raw(name)?;
         let is_whole = text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! Where entries go: into the database, a batch at a time. Database and table are made when there is something to put into them,
-//! or the end was reached, so that an input that is refused makes neither.
+//! Where entries go: into the database, a batch at a time. Database and table are made when there is something to put
+//! into them, or the end was reached, so that an input that is refused makes neither.
 
 use std::collections::BTreeSet;
 

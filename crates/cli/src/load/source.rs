@@ -9,8 +9,8 @@ use clap::ValueEnum;
 use super::{ends::Ends, object::Object, sink::Sink};
 use crate::{dump::cell::Kind, output::CliError};
 
-/// The longest line of JSON, and the longest record of a table, in bytes, with their ends: more than the longest key and value take
-/// when every byte is escaped.
+/// The longest line of JSON, and the longest record of a table, in bytes, with their ends: more than the longest key
+/// and value take when every byte is escaped.
 const LONGEST_LINE: u64 = 128 << 20;
 
 /// A file format.
@@ -160,7 +160,8 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
     }
 }
 
-/// Reads the line of this number, from 1 on, into `buffer`, and gives it without the space around it; `None` at the end of the input.
+/// Reads the line of this number, from 1 on, into `buffer`, and gives it without the space around it; `None` at the end
+/// of the input.
 fn read_line<'b>(
     input: &mut impl BufRead,
     line: u64,

@@ -13,8 +13,8 @@ use foreshore_env::{
 /// What an empty file may take in memory: it is never written.
 const EMPTY_BYTES: u64 = 1 << 20;
 
-/// The disk with what is left of a database. Where its data file is missing and its log is not, there seems to be an empty one: the log
-/// has whole pages. Whether that is so.
+/// The disk with what is left of a database. Where its data file is missing and its log is not, there seems to be an
+/// empty one: the log has whole pages. Whether that is so.
 pub(super) fn disk(directory: &Path) -> (Arc<dyn Disk>, bool) {
     let real: Arc<dyn Disk> = Arc::new(RealDisk);
     let is_missing = |name: &str| {

@@ -203,7 +203,8 @@ impl Session {
         Ok(vec![("transaction", json!(number))])
     }
 
-    /// A table by its name. Tables whose keys and values are text or bytes can be used, for their encoding is what it says.
+    /// A table by its name. Tables whose keys and values are text or bytes can be used, for their encoding is what it
+    /// says.
     fn columns(&mut self, name: &str) -> Result<Columns, Failure> {
         if let Some(&known) = self.tables.get(name) {
             return Ok(known);

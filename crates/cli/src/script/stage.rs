@@ -1,7 +1,7 @@
 //! The sessions, and the order of what they say.
 //!
-//! Everything shared is on one board (`board.rs`) under one mutex. A statement's end and its answer, and a wait and the report of it,
-//! happen under it together, so that "blocked" never follows the result.
+//! Everything shared is on one board (`board.rs`) under one mutex. A statement's end and its answer, and a wait and the
+//! report of it, happen under it together, so that "blocked" never follows the result.
 
 use std::{
     collections::{BTreeMap, VecDeque},

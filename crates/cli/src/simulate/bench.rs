@@ -160,8 +160,8 @@ fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, 
     Ok(Settings { seed, world: World::Machine { profile, cores }, device, limit: LIMIT })
 }
 
-/// Runs on the simulated machine. Loading is not charged: it is no part of what is measured, and what it leaves behind lies
-/// in memory, not all in the caches of the cores that loaded. Gives the seconds of CPU that it took, too.
+/// Runs on the simulated machine. Loading is not charged: it is no part of what is measured, and what it leaves behind
+/// lies in memory, not all in the caches of the cores that loaded. Gives the seconds of CPU that it took, too.
 fn measure(
     workload: &dyn Workload,
     args: &CommonArgs,

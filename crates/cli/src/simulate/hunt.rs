@@ -1,7 +1,7 @@
 //! One run of a campaign: a database under the explorer, on a disk that fails, through some lives.
 //!
-//! Everything follows from the seed (`hunt/plan.rs`): the schedule, the options, how many threads there are and what they
-//! do (`hunt/client.rs`), and how each life of the database ends. Each life's end is judged (`hunt/judge.rs`).
+//! Everything follows from the seed (`hunt/plan.rs`): the schedule, the options, how many threads there are and what
+//! they do (`hunt/client.rs`), and how each life of the database ends. Each life's end is judged (`hunt/judge.rs`).
 
 mod attempt;
 mod client;
@@ -286,7 +286,8 @@ fn is_surprise(error: &Error, disk_failed: bool, plan: &Plan) -> bool {
     !is_usual(error) && !full && is_forbidden(error, disk_failed)
 }
 
-/// Whether the error says that stored bytes are not what was written: no crash and no failing disk is a reason for that.
+/// Whether the error says that stored bytes are not what was written: no crash and no failing disk is a reason for
+/// that.
 fn sees_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupted { .. } | Error::UpgradeRequired { .. } | Error::NotADatabase { .. })
 }

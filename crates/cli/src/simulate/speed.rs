@@ -150,8 +150,8 @@ fn touch(word: &AtomicU64, number: u64) {
     }
 }
 
-/// Tells a person how fast the simulator was since it had used so many seconds of CPU, but for what it `prepared` in so many. Not
-/// part of the output, which is the same on every machine.
+/// Tells a person how fast the simulator was since it had used so many seconds of CPU, but for what it `prepared` in so
+/// many. Not part of the output, which is the same on every machine.
 pub(super) fn tell_speed(accesses: u64, begun: f64, prepared: f64) {
     let millions = accesses as f64 / 1e6;
     let seconds = cpu_seconds() - begun - prepared;
@@ -164,10 +164,11 @@ pub(super) fn tell_speed(accesses: u64, begun: f64, prepared: f64) {
     );
 }
 
-/// Seconds of CPU that this thread has used, by Linux' count; 0 elsewhere. Of the real world: for how fast the simulator is.
+/// Seconds of CPU that this thread has used, by Linux' count; 0 elsewhere. Of the real world: for how fast the
+/// simulator is.
 ///
-/// Nothing is allocated: within a simulation the memory would be the simulated program's, and of the program's addresses none may
-/// depend on how many digits this machine tells (ENV-6).
+/// Nothing is allocated: within a simulation the memory would be the simulated program's, and of the program's
+/// addresses none may depend on how many digits this machine tells (ENV-6).
 pub(super) fn cpu_seconds() -> f64 {
     // Three numbers of 64 bits and what separates them.
     let mut text = [0; 64];
@@ -197,8 +198,8 @@ mod tests {
         }
     }
 
-    /// What this machine tells had the length of its text in the memory of the simulated program, 16 or 17 bytes by how busy it had
-    /// been: from one size class to the next, so that all that was allocated behind it moved.
+    /// What this machine tells had the length of its text in the memory of the simulated program, 16 or 17 bytes by how
+    /// busy it had been: from one size class to the next, so that all that was allocated behind it moved.
     #[test]
     fn to_look_at_the_real_clock_leaves_the_simulated_memory_alone() {
         let settings = Settings {

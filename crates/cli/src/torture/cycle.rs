@@ -1,5 +1,5 @@
-//! A ring of records, as FoundationDB's Cycle test has it: each names its successor, and a transaction swaps the order of
-//! two neighbours, which changes three records. Whatever transactions meet, the ring stays one ring; a torn or lost
+//! A ring of records, as FoundationDB's Cycle test has it: each names its successor, and a transaction swaps the order
+//! of two neighbours, which changes three records. Whatever transactions meet, the ring stays one ring; a torn or lost
 //! update breaks it. Beside it, records of up to 40 kB come and go, whose bytes tell whether they are whole.
 
 use std::{collections::BTreeMap, ops::Bound};

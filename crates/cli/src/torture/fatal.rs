@@ -23,7 +23,8 @@ pub(crate) struct FatalDisk {
     steps: Arc<Steps>,
 }
 
-/// How many steps there are to the fatal one. A change has three: before it, and for a write in its middle, and after it.
+/// How many steps there are to the fatal one. A change has three: before it, and for a write in its middle, and after
+/// it.
 #[derive(Debug)]
 struct Steps(AtomicU64);
 

@@ -1,7 +1,8 @@
 //! `foreshore torture --faults`: the same game on a disk that fails in one way.
 //!
-//! The disk is one in memory (`foreshore-testkit`), which fails when it is told to, and knows what a power failure leaves; so it
-//! runs anywhere, and a round takes a fraction of a second. Only the class `kill` has processes and real files.
+//! The disk is one in memory (`foreshore-testkit`), which fails when it is told to, and knows what a power failure
+//! leaves; so it runs anywhere, and a round takes a fraction of a second. Only the class `kill` has processes and real
+//! files.
 //!
 //! Whatever fails, each round ends with a crash, and with the examination of what is there then (`examine.rs`).
 

@@ -1,12 +1,12 @@
 //! Whether threads that work still get on.
 //!
-//! A thread may commit nothing for long although nothing is wrong: of five hundred in long queues on a slow processor, who stands at
-//! the end of a chain waits for all before it, and others, who meet nobody, commit a thousand times meanwhile. As long as
-//! its turn comes nearer it does not hang. So the watchdog follows the chain of those who wait for each other, from the thread on:
-//! it hangs if nothing has changed there for as long again.
+//! A thread may commit nothing for long although nothing is wrong: of five hundred in long queues on a slow processor,
+//! who stands at the end of a chain waits for all before it, and others, who meet nobody, commit a thousand times
+//! meanwhile. As long as its turn comes nearer it does not hang. So the watchdog follows the chain of those who wait
+//! for each other, from the thread on: it hangs if nothing has changed there for as long again.
 //!
-//! Time in which the program is stopped is nobody's silence. Nor is it a fault of ours how long others keep the processors to
-//! themselves: what is too long whatever changes is measured in time that the program has computed.
+//! Time in which the program is stopped is nobody's silence. Nor is it a fault of ours how long others keep the
+//! processors to themselves: what is too long whatever changes is measured in time that the program has computed.
 
 use foreshore::{Database, WaitView};
 use foreshore_env::{
@@ -17,23 +17,24 @@ use foreshore_env::{
     time::{Duration, Instant, computed},
 };
 
-/// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either; if the others do, he
-/// is looked at.
+/// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either; if the
+/// others do, he is looked at.
 const LONGEST_SILENCE: Duration = Duration::from_secs(20);
 /// Only who commits nothing while the others do so often each, on average, is looked at. All may be slow.
 const OVERTAKEN: u64 = 20;
-/// If the program has computed for so many times the longest silence, on all processors together, while somebody was looked at,
-/// that is too long whatever changes: a bound that no queue explains.
+/// If the program has computed for so many times the longest silence, on all processors together, while somebody was
+/// looked at, that is too long whatever changes: a bound that no queue explains.
 const TOO_LONG: u32 = 9;
-/// Between two looks no more time passes than this. They come more often, unless the program is stopped or has no processor.
+/// Between two looks no more time passes than this. They come more often, unless the program is stopped or has no
+/// processor.
 const LONGEST_GAP: Duration = Duration::from_secs(2);
 /// [`Watchdog::last`]: it need not get on any more.
 const ENDED: u64 = u64::MAX;
 /// Waits that are told of.
 const MOST_WAITS: usize = 10;
 
-/// Transactions that wait for each other, one after another, each with the number of its wait; the last waits for no lock, and
-/// has none.
+/// Transactions that wait for each other, one after another, each with the number of its wait; the last waits for no
+/// lock, and has none.
 type Chain = Vec<(u64, Option<u64>)>;
 
 /// A thread that is looked at.
@@ -52,8 +53,8 @@ struct Watched {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     begun: Instant,
-    /// When each thread got on last, in milliseconds since the beginning, or `ENDED`. Written by that thread, relaxed: a late look is
-    /// no harm.
+    /// When each thread got on last, in milliseconds since the beginning, or `ENDED`. Written by that thread, relaxed:
+    /// a late look is no harm.
     last: Vec<AtomicU64>,
     /// How often all had got on together when each did last. As `last`.
     steps_then: Vec<AtomicU64>,
@@ -65,7 +66,8 @@ pub(crate) struct Watchdog {
     numbers: Vec<AtomicU64>,
     /// When somebody looked last. Guarded by the mutex.
     looked: Mutex<Instant>,
-    /// Milliseconds since the beginning that do not count, for [`LONGEST_GAP`]. Written by who looks, relaxed, as `last`.
+    /// Milliseconds since the beginning that do not count, for [`LONGEST_GAP`]. Written by who looks, relaxed, as
+    /// `last`.
     lost: AtomicU64,
     /// Who is looked at.
     watched: Mutex<Option<Watched>>,
@@ -165,8 +167,8 @@ impl Watchdog {
         })
     }
 
-    /// Whether those whom a thread waits for are the same for so long, in the same waits; or the program has computed too long
-    /// since it is looked at.
+    /// Whether those whom a thread waits for are the same for so long, in the same waits; or the program has computed
+    /// too long since it is looked at.
     fn stands_still(&self, thread: usize, chain: &Chain, now: u64, computed: Duration) -> bool {
         let mut watched = self.watched.lock();
         match &mut *watched {
@@ -306,8 +308,8 @@ mod tests {
         }
     }
 
-    /// Beside others that keep the processors to themselves a queue takes as long as they please: five hundred threads that came to
-    /// four hundred commits a second had one that waited for three minutes.
+    /// Beside others that keep the processors to themselves a queue takes as long as they please: five hundred threads
+    /// that came to four hundred commits a second had one that waited for three minutes.
     #[test]
     fn whatever_changes_so_much_computing_is_too_much() {
         let watchdog = Watchdog::with_patience(2, Duration::from_secs(1));

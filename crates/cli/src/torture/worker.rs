@@ -1,8 +1,9 @@
 //! The child: works until it is killed, and tells of every commit after it was acknowledged.
 //!
-//! Its standard output is one line for each thing that happens: `ready` when the database is open, then
-//! `THREAD COMMITS` after each acknowledged commit, and `silent MS` when a thread has committed nothing for longer than any before. A line is one write to the pipe, so a kill never leaves half of one, and what was
-//! written outlives the process. When its standard input ends, the parent is gone, and it ends too.
+//! Its standard output is one line for each thing that happens: `ready` when the database is open, then `THREAD
+//! COMMITS` after each acknowledged commit, and `silent MS` when a thread has committed nothing for longer than any
+//! before. A line is one write to the pipe, so a kill never leaves half of one, and what was written outlives the
+//! process. When its standard input ends, the parent is gone, and it ends too.
 
 use std::{
     io::{self, Read, Write},
@@ -219,7 +220,8 @@ impl Worker for Counted {
     }
 }
 
-/// Runs the transaction that a worker has drawn. An engine that fails on a thread of its own does not give the worker back.
+/// Runs the transaction that a worker has drawn. An engine that fails on a thread of its own does not give the worker
+/// back.
 pub(crate) fn run_one(
     engine: &dyn Engine,
     mut worker: Box<dyn Worker>,

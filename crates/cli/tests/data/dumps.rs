@@ -209,7 +209,8 @@ fn numbers_of_all_types_are_written_as_such() {
     assert_eq!(dump[2], json!({ "key": key.to_string(), "value": 1.0 }));
 }
 
-/// Only dumps of programs that knew no ends have numbers as bytes: digits in a string are a number, and anything else is none.
+/// Only dumps of programs that knew no ends have numbers as bytes: digits in a string are a number, and anything else
+/// is none.
 #[test]
 fn digits_in_a_string_are_a_number() {
     let scene = Scene::new();

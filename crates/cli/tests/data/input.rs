@@ -115,7 +115,8 @@ fn a_program_is_told_which_line() {
     assert_eq!((&error["code"], &error["line"]), (&"bad_line".into(), &3.into()), "{error}");
 }
 
-/// Nobody knows which of them is meant, and one would be gone without a word. Within a field that is stored as it stands, nothing is.
+/// Nobody knows which of them is meant, and one would be gone without a word. Within a field that is stored as it
+/// stands, nothing is.
 #[test]
 fn fields_have_different_names() {
     let scene = Scene::new();

@@ -393,8 +393,8 @@ fn a_file_size_limit_is_an_error_and_not_the_end() {
     scene.succeed("verify db");
 }
 
-/// When the disk is full in the middle, it is said how many entries are there, and they are; loading what is behind them, or all
-/// again, leads to the end.
+/// When the disk is full in the middle, it is said how many entries are there, and they are; loading what is behind
+/// them, or all again, leads to the end.
 #[test]
 fn after_a_full_disk_it_is_said_where_to_go_on() {
     let scene = Scene::new();

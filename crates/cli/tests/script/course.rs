@@ -1,5 +1,5 @@
-//! How a specification goes under the policies that do not look for cycles. It says who waits for whom, and from that and
-//! the order of ages it follows who gives way instead.
+//! How a specification goes under the policies that do not look for cycles. It says who waits for whom, and from that
+//! and the order of ages it follows who gives way instead.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! Histories of appends to lists, drawn from a seed and played by several clients at once. What the answers say goes to `adya`, which
-//! knows nothing of the program: serializable transactions must be strictly serializable for it, and the same clients under
-//! `read_committed` must not be.
+//! Histories of appends to lists, drawn from a seed and played by several clients at once. What the answers say goes to
+//! `adya`, which knows nothing of the program: serializable transactions must be strictly serializable for it, and the
+//! same clients under `read_committed` must not be.
 //!
-//! A command is sent when all before it have been answered or wait, and a client has one at a time; so a seed is one history.
+//! A command is sent when all before it have been answered or wait, and a client has one at a time; so a seed is one
+//! history.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,8 +18,8 @@ const CLIENTS: usize = 5;
 const TRANSACTIONS: usize = 20;
 const KEYS: u64 = 4;
 
-/// The list that all clients begin at once, each having found that it is not there: what `read_committed` cannot keep apart, whatever
-/// the time that anything takes. Somebody reads it at the end.
+/// The list that all clients begin at once, each having found that it is not there: what `read_committed` cannot keep
+/// apart, whatever the time that anything takes. Somebody reads it at the end.
 const FIRST: u64 = 1_000_000;
 
 /// One operation of a transaction.
@@ -173,8 +174,8 @@ impl Stage<'_> {
         command
     }
 
-    /// Steps on different keys. Lists go out of use, so that there are always some that nobody has begun: what `read_committed` does
-    /// not lock are keys that are not there.
+    /// Steps on different keys. Lists go out of use, so that there are always some that nobody has begun: what
+    /// `read_committed` does not lock are keys that are not there.
     fn draw(&mut self) -> Vec<Step> {
         let first = self.elements / 6 * KEYS;
         let keys: BTreeSet<u64> =

@@ -155,8 +155,8 @@ fn start_in(directory: &Path, before: &str) -> Child {
         .unwrap()
 }
 
-/// Nobody reads the answers any more while the last statement waits, and the input ends then: the program does, too, and has done
-/// everything.
+/// Nobody reads the answers any more while the last statement waits, and the input ends then: the program does, too,
+/// and has done everything.
 #[test]
 fn a_reader_that_goes_away_during_a_wait_ends_the_script() {
     let (_directory, mut child) = start();

@@ -126,7 +126,8 @@ impl Player {
         answer
     }
 
-    /// The answer of a command of a session that gives way to another: whether it is seen to wait before is a matter of time.
+    /// The answer of a command of a session that gives way to another: whether it is seen to wait before is a matter of
+    /// time.
     #[track_caller]
     pub(crate) fn gives_way(&mut self, session: &str, op: &str, mut fields: Json) -> Json {
         fields["session"] = session.into();

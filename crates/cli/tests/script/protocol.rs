@@ -107,7 +107,8 @@ fn a_statement_that_waits_says_so_soon_and_ends_with_the_same_id() {
     assert!(soonest < Duration::from_millis(100), "{soonest:?}");
 }
 
-/// A scan comes to wait for one key, goes on, and comes to wait for another: both waits are told, with whom they are for.
+/// A scan comes to wait for one key, goes on, and comes to wait for another: both waits are told, with whom they are
+/// for.
 #[test]
 fn a_statement_that_waits_twice_says_so_twice() {
     let mut player = Player::new();

@@ -1,6 +1,6 @@
 //! Runs the specifications in `specs/`: what sessions see when their statements are made in a given order, after the
-//! manner of PostgreSQL's isolation tests. Every file is run on the road and over a choice of all lock tables × intent locks ×
-//! policies, another one for each file; with `FORESHORE_SPECS=full` over all of them.
+//! manner of PostgreSQL's isolation tests. Every file is run on the road and over a choice of all lock tables × intent
+//! locks × policies, another one for each file; with `FORESHORE_SPECS=full` over all of them.
 //!
 //! ```text
 //! # Comments; the one at the head draws who waits for whom.
@@ -9,11 +9,11 @@
 //! permutation STEP STEP …               an order, followed by a line for each step:
 //! STEP: OUTCOME; STEP OUTCOME; …        its own outcome, then those of earlier steps that it set free
 //! ```
-//! Outcomes: `ok`, a value or `none`, `key=value …` or `empty`, `inserted` or `exists`, `deleted` or `absent`, `blocked by
-//! SESSION …`, or the word of an error. `await` takes no step, but waits for what others come to.
+//! Outcomes: `ok`, a value or `none`, `key=value …` or `empty`, `inserted` or `exists`, `deleted` or `absent`, `blocked
+//! by SESSION …`, or the word of an error. `await` takes no step, but waits for what others come to.
 //!
-//! That is how it goes where cycles are looked for. Under the other policies a permutation is run as far as it goes the same
-//! way, and it is known how it ends there (`course.rs`).
+//! That is how it goes where cycles are looked for. Under the other policies a permutation is run as far as it goes the
+//! same way, and it is known how it ends there (`course.rs`).
 
 use std::{collections::BTreeMap, fs, path::Path, thread};
 
@@ -193,8 +193,8 @@ fn run(
         if own.len() == 2 && own[0].starts_with("blocked by ") && own[1] == "deadlock" {
             own.remove(0);
         }
-        // Others are set free in no particular order. Who is set free by the first of several locks that go may wait for the
-        // next of them for a moment.
+        // Others are set free in no particular order. Who is set free by the first of several locks that go may wait
+        // for the next of them for a moment.
         let mut others: Vec<String> = (others.iter().enumerate())
             .filter(|(place, answer)| {
                 answer["status"] != "blocked"
@@ -266,8 +266,8 @@ fn settings() -> Vec<Setting> {
     settings
 }
 
-/// Of all settings beside the road, each file is run over one in so many; it has no factor in common with the numbers of
-/// tables, intent locks and policies, so that each file meets all of them.
+/// Of all settings beside the road, each file is run over one in so many; it has no factor in common with the numbers
+/// of tables, intent locks and policies, so that each file meets all of them.
 const STRIDE: usize = 11;
 
 /// Programs that run at a time.

@@ -1,8 +1,8 @@
-//! A disk that is read and never changed: what is written to it stays in memory, in blocks that are copied when they are first
-//! written, and is forgotten with it.
+//! A disk that is read and never changed: what is written to it stays in memory, in blocks that are copied when they
+//! are first written, and is forgotten with it.
 //!
-//! So whoever opens something "for reading" may run the same code as everybody else, recovery from a crash included, and
-//! not a byte of what lies below changes. Nothing below is opened for writing, and a lock is taken as a shared one.
+//! So whoever opens something "for reading" may run the same code as everybody else, recovery from a crash included,
+//! and not a byte of what lies below changes. Nothing below is opened for writing, and a lock is taken as a shared one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -332,7 +332,8 @@ mod tests {
         bytes
     }
 
-    /// Below there are two blocks with a hole between them and a hole behind; what is written into holes is data, above.
+    /// Below there are two blocks with a hole between them and a hole behind; what is written into holes is data,
+    /// above.
     #[test]
     fn data_is_found_below_and_above() {
         const MIB: u64 = 1 << 20;

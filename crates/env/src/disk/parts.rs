@@ -10,7 +10,8 @@ use crate::{
 
 /// Bytes that come one behind the other in a file: those of two runs of words, little-endian, and some more.
 ///
-/// Nobody shall store to the words while they are written: what reaches the file of such a word may be nothing that it ever was.
+/// Nobody shall store to the words while they are written: what reaches the file of such a word may be nothing that it
+/// ever was.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// The words, the second run behind the first.
@@ -68,8 +69,9 @@ impl<'a> Parts<'a> {
             .filter(|&(_, bytes)| bytes > 0)
             .map(|(start, bytes)| {
                 let place = Place { start, bytes };
-                // SAFETY: on Unix `IoSlice` is by its documentation what the system takes, which is what `Place` is; the memory lives as
-                // long as it says. No reference to the bytes is made, so words may be stored to meanwhile: nobody but the system reads.
+                // SAFETY: on Unix `IoSlice` is by its documentation what the system takes, which is what `Place` is;
+                // the memory lives as long as it says. No reference to the bytes is made, so words may be stored to
+                // meanwhile: nobody but the system reads.
                 unsafe { mem::transmute::<Place, IoSlice<'a>>(place) }
             })
             .collect()

@@ -221,8 +221,8 @@ impl Drop for FileLock {
             Some((Held::Shared(count), _)) if *count > 1 => *count -= 1,
             _ => _ = held.remove(&self.identity),
         }
-        // Closing alone is not enough: a process that another thread is just starting has all descriptors until it becomes
-        // another program, and with them the lock. Should this fail, closing does it, only later.
+        // Closing alone is not enough: a process that another thread is just starting has all descriptors until it
+        // becomes another program, and with them the lock. Should this fail, closing does it, only later.
         let _ = self.file.unlock();
     }
 }
@@ -334,8 +334,8 @@ impl DiskFile for RealFile {
 }
 
 impl RealFile {
-    /// The file, to be changed. A fork of the process that opened it has it as well, with a copy of what that process had in
-    /// memory then: two of them that write are as bad as two that have opened it.
+    /// The file, to be changed. A fork of the process that opened it has it as well, with a copy of what that process
+    /// had in memory then: two of them that write are as bad as two that have opened it.
     fn own(&self) -> io::Result<&File> {
         if self.owner.is_here() {
             return Ok(&self.file);
@@ -377,13 +377,14 @@ fn are_blocks(parts: Parts<'_>) -> bool {
         .all(|(address, bytes)| address.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES))
 }
 
-/// Writes so many bytes, whole blocks, as far as `write`, which is told how much is written already, takes them; how much that was.
+/// Writes so many bytes, whole blocks, as far as `write`, which is told how much is written already, takes them; how
+/// much that was.
 fn write_blocks(bytes: usize, mut write: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes {
         match write(done) {
-            // What is left of a block that was written in part does not begin where one does, so the block is written again; but who takes
-            // only a part of the first would do so for ever.
+            // What is left of a block that was written in part does not begin where one does, so the block is written
+            // again; but who takes only a part of the first would do so for ever.
             Ok(count) if count < BLOCK_BYTES => break,
             Ok(count) => done += count / BLOCK_BYTES * BLOCK_BYTES,
             // A file system may refuse after all.

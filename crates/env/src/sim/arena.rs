@@ -152,8 +152,8 @@ unsafe impl GlobalAlloc for Arena {
 /// simulation runs at a time.
 ///
 /// # Errors
-/// The system does not reserve the region: something lies there, or the process may not have so many addresses (`ulimit -v`). Nothing
-/// has begun then.
+/// The system does not reserve the region: something lies there, or the process may not have so many addresses (`ulimit -v`).
+/// Nothing has begun then.
 pub(super) fn begin() -> io::Result<()> {
     let mut region = region();
     if !region.mapped {
@@ -187,7 +187,8 @@ pub(super) fn inside<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `f` with the system's allocator: for what the kernel keeps, on which the addresses of the program must not depend.
+/// Runs `f` with the system's allocator: for what the kernel keeps, on which the addresses of the program must not
+/// depend.
 pub(super) fn outside<R>(f: impl FnOnce() -> R) -> R {
     let active = ACTIVE.replace(false);
     let result = f();

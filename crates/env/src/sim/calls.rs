@@ -84,8 +84,8 @@ pub(super) fn fence_cost(ordering: Ordering) {
     }
 }
 
-/// One round of a spinning loop. On a machine nothing happens here but that time passes: whoever is behind runs before the
-/// next access.
+/// One round of a spinning loop. On a machine nothing happens here but that time passes: whoever is behind runs before
+/// the next access.
 pub fn pause() {
     match with(Kernel::pause) {
         Some(()) => give_way(),
@@ -102,8 +102,8 @@ fn give_way() {
 }
 
 /// Looks until `done`, at most so many times, with a pause after each look in vain; whether it was done. On a machine a
-/// thread that looks at one word, and at nothing else, sleeps until its line moves, and costs the simulator nothing; its
-/// rounds are charged as if they had been run.
+/// thread that looks at one word, and at nothing else, sleeps until its line moves, and costs the simulator nothing;
+/// its rounds are charged as if they had been run.
 pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
     let mut left = rounds;
     while left > 0 {

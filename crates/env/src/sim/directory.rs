@@ -3,12 +3,13 @@
 //! MESI, one entry for each 64-byte line that was ever accessed. A line is nobody's (in memory), shared by a set of
 //! cores, or owned by one that may change it. A load that misses fetches the line from its owner, from the nearest
 //! sharer or from memory; a change takes it from everybody. A line that is on its way to one core makes the next one
-//! wait: it books the slot behind (first in, first out). A load or change takes effect when the line has come. Until the
-//! snoop arrives the old owner keeps hitting (retention). How long a transfer takes differs a little from one to the next. An
-//! access that has waited has a part of its way behind it when the line becomes free (`Profile::queued_percent`). Hardware
-//! threads of one core have its caches in common, and wait for a line together. A core's own caches have room for what it used
-//! last, and the last cache of its socket for more (`ages.rs`); what is gone
-//! from the first lies in the second, and what is gone from both in memory. Nobody notices before somebody wants it.
+//! wait: it books the slot behind (first in, first out). A load or change takes effect when the line has come. Until
+//! the snoop arrives the old owner keeps hitting (retention). How long a transfer takes differs a little from one to
+//! the next. An access that has waited has a part of its way behind it when the line becomes free
+//! (`Profile::queued_percent`). Hardware threads of one core have its caches in common, and wait for a line together. A
+//! core's own caches have room for what it used last, and the last cache of its socket for more (`ages.rs`); what is
+//! gone from the first lies in the second, and what is gone from both in memory. Nobody notices before somebody wants
+//! it.
 #![allow(clippy::disallowed_types)]
 
 mod ages;
@@ -61,8 +62,8 @@ const LINE: u64 = 1 << LINE_SHIFT;
 /// How an access comes to its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// At once. Whether the core has accessed the line before this one just now, when this one was used last, and how long ago it was
-    /// asked for (`overlap.rs`).
+    /// At once. Whether the core has accessed the line before this one just now, when this one was used last, and how
+    /// long ago it was asked for (`overlap.rs`).
     Now { ahead: bool, last: u64, early: u64 },
     /// In the slot that it has booked, for which it has waited so long.
     Booked { waited: u64 },
@@ -90,7 +91,8 @@ pub(super) struct Directory {
     clusters: Vec<u16>,
     /// For each socket, which sockets are no farther away than by each distance, a bit each.
     within: Vec<[u16; DISTANCES]>,
-    /// What the caches of each core have room for, by the number of its first hardware thread, and the last one of each socket.
+    /// What the caches of each core have room for, by the number of its first hardware thread, and the last one of each
+    /// socket.
     own_caches: Vec<Ages>,
     last_caches: Vec<Ages>,
     /// What was used last since then is in the caches of all that have it.
@@ -152,14 +154,15 @@ impl Directory {
         }
     }
 
-    /// A page is accessed by what only prepares a measurement. Such pages lie in the memories of all sockets in turn, as with `numactl
-    /// --interleave`: who loads a database is not who uses it.
+    /// A page is accessed by what only prepares a measurement. Such pages lie in the memories of all sockets in turn,
+    /// as with `numactl --interleave`: who loads a database is not who uses it.
     #[inline]
     pub(super) fn prepare(&mut self, address: usize) {
         self.table.prepare(address);
     }
 
-    /// What was prepared until `now` lies in the last caches of the sockets whose memory it lies in, if it finds room there.
+    /// What was prepared until `now` lies in the last caches of the sockets whose memory it lies in, if it finds room
+    /// there.
     pub(super) fn prepared(&mut self, now: u64) {
         self.table.prepared(self.profile.cache_bytes * self.last_caches.len() as u64, now);
     }
@@ -242,7 +245,8 @@ impl Directory {
         let line = &mut self.table.lines[number];
         let hits = owns || shares || line.keeper == core as u16 && now < line.kept_until;
         line.changed |= owns && touch != Touch::Load;
-        // Who kept the line for a moment changes it under the eyes of others, and one thread of a core under those of the other.
+        // Who kept the line for a moment changes it under the eyes of others, and one thread of a core under those of
+        // the other.
         if hits && touch != Touch::Load && line.watched && (!owns || self.profile.threads_per_core > 1) {
             self.moved.push(number);
         }

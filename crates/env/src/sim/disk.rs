@@ -1,8 +1,8 @@
 //! The disk of a simulated machine: files in memory, and a device that takes its time.
 //!
-//! Reading and writing copy to and from a page cache, which has room for everything; what `sync` writes, and what is read that was
-//! only streamed past the cache, goes through the device, one request after the other. Nothing fails here: a disk that fails is put
-//! under the engine by tests.
+//! Reading and writing copy to and from a page cache, which has room for everything; what `sync` writes, and what is
+//! read that was only streamed past the cache, goes through the device, one request after the other. Nothing fails
+//! here: a disk that fails is put under the engine by tests.
 #![allow(clippy::disallowed_types)]
 
 use std::{
@@ -86,8 +86,8 @@ struct Content {
     length: u64,
     /// Bytes written since the last sync.
     unsynced: u64,
-    /// Blocks that the page cache does not have: they were streamed past it. All others were written or read by way of it, or are holes,
-    /// which no device is asked for.
+    /// Blocks that the page cache does not have: they were streamed past it. All others were written or read by way of
+    /// it, or are holes, which no device is asked for.
     uncached: BTreeSet<u64>,
 }
 
@@ -127,7 +127,8 @@ fn wait_for_device(bytes: u64) {
     }
 }
 
-/// Whether all parts begin and end where a block does, in memory and in the file: then nothing of them is left in the page cache.
+/// Whether all parts begin and end where a block does, in memory and in the file: then nothing of them is left in the
+/// page cache.
 fn are_blocks(parts: Parts<'_>, offset: u64) -> bool {
     let [first, second] = parts.words.map(|run| (run.as_ptr().addr(), size_of_val(run)));
     let places = [first, second, (parts.bytes.as_ptr().addr(), parts.bytes.len())];

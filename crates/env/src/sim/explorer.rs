@@ -10,8 +10,9 @@
 //!   the last of these steps is past, as many are drawn anew;
 //! - *replayed*: the turns of an earlier run, one after the other; what lies beyond them runs in order of thread numbers.
 //!
-//! Now and then time leaps, so that deadlines pass while the threads that they belong to are in the middle of something; and whatever may
-//! happen for no reason does, once in a while: a weak exchange fails, a wait for a word ends.
+//! Now and then time leaps, so that deadlines pass while the threads that they belong to are in the middle of
+//! something; and whatever may happen for no reason does, once in a while: a weak exchange fails, a wait for a word
+//! ends.
 
 use super::{
     kernel::{END_OF_TIME, Leave, ThreadNumber},
@@ -246,8 +247,8 @@ impl Explorer {
     }
 }
 
-/// Who runs behind the last turn of a schedule: who ran last, as long as it can; then the others in turn, so that of threads that wait for
-/// each other, and yield, none starves.
+/// Who runs behind the last turn of a schedule: who ran last, as long as it can; then the others in turn, so that of
+/// threads that wait for each other, and yield, none starves.
 fn next_in_turn(ready: &[ThreadNumber], last: Option<(ThreadNumber, bool)>) -> ThreadNumber {
     let (last, yielded) = last.unwrap_or((0, true));
     let first = last + usize::from(yielded);

@@ -1,8 +1,8 @@
 //! The kernel: fibers on one thread of the operating system, who of them runs, what they sleep on, and virtual time.
 //!
 //! A fiber runs until its clock passes the *horizon*, the moment at which somebody else has something to do, or until
-//! it sleeps. The [`Scheduler`] decides who runs next and sets the horizon; that is all in which the two kinds of world,
-//! the machine with its costs and the explorer with its chances, differ.
+//! it sleeps. The [`Scheduler`] decides who runs next and sets the horizon; that is all in which the two kinds of
+//! world, the machine with its costs and the explorer with its chances, differ.
 //!
 //! ENV-5: the kernel is borrowed for the time of one call of [`with`] and never across a switch of fibers: what it
 //! decided is looked up again afterwards.
@@ -43,7 +43,8 @@ use stack::Stack;
 /// The number of a thread, in the order in which they started.
 pub(super) type ThreadNumber = usize;
 
-/// No virtual time goes beyond this many picoseconds: two and a half hours. Schedulers pack it with a number of ten bits.
+/// No virtual time goes beyond this many picoseconds: two and a half hours. Schedulers pack it with a number of ten
+/// bits.
 pub(super) const END_OF_TIME: u64 = 1 << 53;
 
 /// A line of the real machine's caches, and how many of them a fiber uses at each turn at the end of its stack.
@@ -96,7 +97,8 @@ pub struct Slept {
 
 type Fiber = Coroutine<(), (), (), Stack>;
 
-/// A thread of the simulated machine. What each of its turns needs comes first, in one line of the real machine's caches.
+/// A thread of the simulated machine. What each of its turns needs comes first, in one line of the real machine's
+/// caches.
 #[repr(C, align(64))]
 struct Thread {
     /// From a box; null when it is over.
@@ -322,8 +324,8 @@ impl Kernel {
         thread.yielder
     }
 
-    /// This thread goes on soon, on this core. What its turn needs is spread over so much memory that the real machine's nearest
-    /// caches have room for few of many threads; it is fetched in the time of the turn before.
+    /// This thread goes on soon, on this core. What its turn needs is spread over so much memory that the real
+    /// machine's nearest caches have room for few of many threads; it is fetched in the time of the turn before.
     #[inline]
     fn prefetch(&self, machine: &Machine, core: usize, thread: ThreadNumber) {
         let thread = &self.threads[thread];

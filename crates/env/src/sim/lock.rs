@@ -35,7 +35,8 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through the guard alone, and one guard exists at a time: it may go from thread to thread.
+// SAFETY: the value is reached through the guard alone, and one guard exists at a time: it may go from thread to
+// thread.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}

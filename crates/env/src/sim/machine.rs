@@ -2,8 +2,9 @@
 //!
 //! The core with the smallest clock runs. More threads than cores share them in slices: each core has a queue, a thread
 //! goes on after its slice when nobody else waits, and a core without work takes it from the longest queue. A woken
-//! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue, unless
-//! another is shorter by two and more. A thread that was told to stay on a core waits for that one, and nobody takes it away.
+//! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue,
+//! unless another is shorter by two and more. A thread that was told to stay on a core waits for that one, and nobody
+//! takes it away.
 
 mod core;
 mod memory;

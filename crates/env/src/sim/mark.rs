@@ -5,8 +5,8 @@ use super::{
     kernel::{self, Kernel},
 };
 
-/// A moment of virtual time that a measurement remembers. To look at the clock for it takes no time, and to count what has
-/// lasted since then changes nothing that the program could see.
+/// A moment of virtual time that a measurement remembers. To look at the clock for it takes no time, and to count what
+/// has lasted since then changes nothing that the program could see.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(u64);
 

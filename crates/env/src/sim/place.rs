@@ -25,8 +25,9 @@ pub fn processor() -> Option<usize> {
     .flatten()
 }
 
-/// Keeps the calling thread on one core: the one of this number, modulo how many there are. It is taken off its own at once and woken
-/// there, beside whoever runs there. Whether it was: the explorer's world has no cores, and nothing changes.
+/// Keeps the calling thread on one core: the one of this number, modulo how many there are. It is taken off its own at
+/// once and woken there, beside whoever runs there. Whether it was: the explorer's world has no cores, and nothing
+/// changes.
 #[track_caller]
 pub fn pin(number: usize) -> bool {
     let pinned = kernel::with(|kernel| {

@@ -19,22 +19,24 @@
 //!   .NET (github.com/dotnet/coreclr/pull/14739). On AMD's processors it takes from 10 to 50, by the model
 //!   (github.com/MariaDB/server/commit/042fc29597); 91 were measured on Zen 4, see below.
 //!
-//! That atomic changes of all kinds take about the same, and let nothing overlap with them, is from Schweizer, Besta, Hoefler, PACT 2015
-//! (arxiv.org/abs/2010.09852), of Haswell, Ivy Bridge, Xeon Phi and Bulldozer; 18 cycles for one are an estimate.
+//! That atomic changes of all kinds take about the same, and let nothing overlap with them, is from Schweizer, Besta,
+//! Hoefler, PACT 2015 (arxiv.org/abs/2010.09852), of Haswell, Ivy Bridge, Xeon Phi and Bulldozer; 18 cycles for one are
+//! an estimate.
 //!
-//! Computation is not seen by the simulator. Before each access it charges a time that depends on the part of the engine, and on
-//! whether the word follows the one before (it is copied or compared, a few instructions) or lies elsewhere (the program has to find
-//! out where: 30 to 40 instructions of the engine, 20 to 25 in locks and messages, 4 in latches, by callgrind). The times of
-//! `vm2-zen4` are one set for seven workloads, measured on that machine; those of `vm2`, the same machine with Zen 5, were 0.65 of
-//! them for TPC-B, YCSB and locks when it was measured last, and are taken to be that. Older machines are taken to need half as
-//! many cycles more than `epyc2x96` would have by an older measurement, in-order ones twice as many.
+//! Computation is not seen by the simulator. Before each access it charges a time that depends on the part of the
+//! engine, and on whether the word follows the one before (it is copied or compared, a few instructions) or lies
+//! elsewhere (the program has to find out where: 30 to 40 instructions of the engine, 20 to 25 in locks and messages, 4
+//! in latches, by callgrind). The times of `vm2-zen4` are one set for seven workloads, measured on that machine; those
+//! of `vm2`, the same machine with Zen 5, were 0.65 of them for TPC-B, YCSB and locks when it was measured last, and
+//! are taken to be that. Older machines are taken to need half as many cycles more than `epyc2x96` would have by an
+//! older measurement, in-order ones twice as many.
 //!
-//! Single accesses of `vm2-zen4`, by `foreshore bench memory` and a program like it: 2.0 to 2.3 ns for an atomic change; 25 ns for a
-//! pause; 16 ns for a line of 4 MiB that are followed, 130 to 230 ns for one of 128 (135 are taken). Followed lines come from memory beyond
-//! 8 to 16 MiB, though the last cache has 32: others use it, too.
+//! Single accesses of `vm2-zen4`, by `foreshore bench memory` and a program like it: 2.0 to 2.3 ns for an atomic
+//! change; 25 ns for a pause; 16 ns for a line of 4 MiB that are followed, 130 to 230 ns for one of 128 (135 are
+//! taken). Followed lines come from memory beyond 8 to 16 MiB, though the last cache has 32: others use it, too.
 //!
-//! Where the two processors are, the host decides, anew every few seconds: `foreshore bench memory --bind --access hand`, some 90 times a
-//! fifth of a second apart on 2026-11-25, found them
+//! Where the two processors are, the host decides, anew every few seconds: `foreshore bench memory --bind --access
+//! hand`, some 90 times a fifth of a second apart on 2026-11-25, found them
 //!
 //! | | of 100 times | an exchange by one core and the other | a store, until the other sees it | the same if the other has the line | an addition, both add |
 //! | --- | --- | --- | --- | --- | --- |
@@ -42,37 +44,42 @@
 //! | at one last cache | 86 | 25 to 31 | 29 to 46 | 56 to 62 | 3.8 to 7 |
 //! | farther apart | 12 | 108 to 122 | 176 to 197 | 250 to 275 | 3.1 to 4.6 |
 //!
-//! in nanoseconds. The profile is the second line: there 28, 36, 54 and 4.2 come of the figures here. Single exchanges differ by 3 to 6 %
-//! (standard deviation, from sums of few), so transfers are drawn evenly between 8 % less and more; other machines are taken to be alike (E).
-//! A load of a line that the other core has changed takes it away there: the other's next load of it misses, and a change by who has
-//! loaded it takes no longer than one of its own line. If the other has only loaded it, both have it afterwards. That was seen on
-//! `vm2-zen4`, by a program that orders single accesses of two threads by another line; other machines are taken to share the line (E).
-//! What follows an atomic change is done in its time there, mostly; on older machines it is taken to wait. `epyc2x96` has the same core.
+//! in nanoseconds. The profile is the second line: there 28, 36, 54 and 4.2 come of the figures here. Single exchanges
+//! differ by 3 to 6 % (standard deviation, from sums of few), so transfers are drawn evenly between 8 % less and more;
+//! other machines are taken to be alike (E). A load of a line that the other core has changed takes it away there: the
+//! other's next load of it misses, and a change by who has loaded it takes no longer than one of its own line. If the
+//! other has only loaded it, both have it afterwards. That was seen on `vm2-zen4`, by a program that orders single
+//! accesses of two threads by another line; other machines are taken to share the line (E). What follows an atomic
+//! change is done in its time there, mostly; on older machines it is taken to wait. `epyc2x96` has the same core.
 //!
-//! How far a core looks ahead (`window`) is the size of its buffer of begun instructions at four a cycle: 128 of them for Westmere and 168 for
-//! Ivy Bridge (measured at blog.stuffedcow.net/2013/05/measuring-rob-capacity), 320 for Zen 4, 448 for Zen 5 and 512 for Granite Rapids by
-//! their manufacturers (not looked up); processors that work in order do not. On Zen 4 atomic changes and fences let misses overlap
-//! (2026-11-26, one thread, any of 128 MiB of lines, where one line after another takes 231 ns): loads take 29 ns each, changes 32, a load and a
-//! change 38, two changes 39, a load and a fence 33, a store and a change 37; among 4 MiB, 16 ns one after another, a change takes 4.6. AMD
-//! has a patent on that (US 10,095,637: what is behind a lock instruction retires before it, unless somebody interferes).
+//! How far a core looks ahead (`window`) is the size of its buffer of begun instructions at four a cycle: 128 of them
+//! for Westmere and 168 for Ivy Bridge (measured at blog.stuffedcow.net/2013/05/measuring-rob-capacity), 320 for Zen 4,
+//! 448 for Zen 5 and 512 for Granite Rapids by their manufacturers (not looked up); processors that work in order do
+//! not. On Zen 4 atomic changes and fences let misses overlap (2026-11-26, one thread, any of 128 MiB of lines, where
+//! one line after another takes 231 ns): loads take 29 ns each, changes 32, a load and a change 38, two changes 39, a
+//! load and a fence 33, a store and a change 37; among 4 MiB, 16 ns one after another, a change takes 4.6. AMD has a
+//! patent on that (US 10,095,637: what is behind a lock instruction retires before it, unless somebody interferes).
 //! Elsewhere nothing overlaps with them, as in Schweizer's measurements.
 //!
-//! 255 pauses took 6,279 ns there, 24.6 each. Of series of 32 the middle 98 % lay within 4 %, of 128 the middle 80 % within 8; here all are alike, so
-//! that who sleeps while he spins comes to the same times as who runs each round.
+//! 255 pauses took 6,279 ns there, 24.6 each. Of series of 32 the middle 98 % lay within 4 %, of 128 the middle 80 %
+//! within 8; here all are alike, so that who sleeps while he spins comes to the same times as who runs each round.
 //!
-//! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer locks take
-//! 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40 threads at a time), half
-//! of what one takes that nobody else wants: the request of who waits has reached the directory long ago, and cores near each other
-//! follow each other. There an access that has waited pays half of its latency at least. Of the other machines no source tells.
+//! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer
+//! locks take 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40
+//! threads at a time), half of what one takes that nobody else wants: the request of who waits has reached the
+//! directory long ago, and cores near each other follow each other. There an access that has waited pays half of its
+//! latency at least. Of the other machines no source tells.
 //!
-//! Sizes of caches are the manufacturers', by J and W, and otherwise from memory. A core's own ones are its second level, which has all
-//! that the first has on most of these machines; the last one is the socket's, also where parts of a socket have one each.
+//! Sizes of caches are the manufacturers', by J and W, and otherwise from memory. A core's own ones are its second
+//! level, which has all that the first has on most of these machines; the last one is the socket's, also where parts of
+//! a socket have one each.
 //!
-//! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent` of
-//! a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one word); costs of the
-//! operating system are Linux's on hardware without virtualization, in nanoseconds, but for what it takes to let others run when there is
-//! nobody: two to three times the shortest call, on a virtual machine. To wake a thread whose virtual processor sleeps is dear: on `vm2-zen4`
-//! who wakes it is away for 10.5 to 17 µs, and it runs 28 to 40 µs after (medians of 3,000, unparked after 5 to 100 µs).
+//! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent`
+//! of a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one
+//! word); costs of the operating system are Linux's on hardware without virtualization, in nanoseconds, but for what it
+//! takes to let others run when there is nobody: two to three times the shortest call, on a virtual machine. To wake a
+//! thread whose virtual processor sleeps is dear: on `vm2-zen4` who wakes it is away for 10.5 to 17 µs, and it runs 28
+//! to 40 µs after (medians of 3,000, unparked after 5 to 100 µs).
 
 mod variants;
 
@@ -98,8 +105,8 @@ pub struct Profile {
     pub cube: bool,
     /// Cycles in a nanosecond.
     pub gigahertz: f64,
-    /// A load or store that hits the core's own cache. Those of different words overlap: what counts is how many can be made
-    /// in a time, not how long one takes; where several are made in a cycle, it is a part of one.
+    /// A load or store that hits the core's own cache. Those of different words overlap: what counts is how many can be
+    /// made in a time, not how long one takes; where several are made in a cycle, it is a part of one.
     pub hit: f64,
     /// What an atomic change adds.
     pub change: u64,
@@ -115,14 +122,15 @@ pub struct Profile {
     pub occupancy: [u64; DISTANCES],
     /// What each copy that must go adds.
     pub invalidate_each: u64,
-    /// Whether a load takes a line away from an owner that has changed it, with the right to change it: whoever reads what another has
-    /// written will write it, too, most often. If the owner has only loaded it, both share it.
+    /// Whether a load takes a line away from an owner that has changed it, with the right to change it: whoever reads
+    /// what another has written will write it, too, most often. If the owner has only loaded it, both share it.
     pub migrates: bool,
     /// Percent of a transfer during which the old owner still hits.
     pub retention_percent: u64,
     /// By how many percent at most a transfer takes more or less than what stands here; evenly drawn.
     pub spread_percent: u64,
-    /// Percent of a transfer that are left for an access which has waited for the line at least as long as the rest takes.
+    /// Percent of a transfer that are left for an access which has waited for the line at least as long as the rest
+    /// takes.
     pub queued_percent: u64,
     /// Bytes of a core's own caches.
     pub own_cache_bytes: u64,
@@ -130,7 +138,8 @@ pub struct Profile {
     pub cached: u64,
     /// Bytes of that cache.
     pub cache_bytes: u64,
-    /// Computation before an access to another word than the last one and the one behind that, outside of latches, locks and messages.
+    /// Computation before an access to another word than the last one and the one behind that, outside of latches,
+    /// locks and messages.
     pub computation: u64,
     /// The same in locks and messages.
     pub lock_computation: u64,
@@ -140,14 +149,15 @@ pub struct Profile {
     pub following: u64,
     /// How much of what follows an atomic change is done in the time which that takes.
     pub shadow: u64,
-    /// How much may be computed between misses whose lines are under way at one time, from the first on: what the core's buffer of begun
-    /// instructions has room for.
+    /// How much may be computed between misses whose lines are under way at one time, from the first on: what the
+    /// core's buffer of begun instructions has room for.
     pub window: u64,
     /// Whether misses before and behind an atomic change may be under way with its own.
     pub changes_overlap: bool,
     /// One pause of a spinning loop.
     pub pause: u64,
-    /// Nanoseconds that it takes the system to wake a thread, for who wakes it; and from then on until an idle processor runs it.
+    /// Nanoseconds that it takes the system to wake a thread, for who wakes it; and from then on until an idle
+    /// processor runs it.
     pub wake_ns: u64,
     /// See there.
     pub wake_up_ns: u64,
@@ -239,8 +249,8 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "r810",
-        // The processor of `westmere8x10` at another clock. What lies outside of a core does not go with the core's clock, so D's figures
-        // are the same here in nanoseconds (E); each socket is one hop from each other.
+        // The processor of `westmere8x10` at another clock. What lies outside of a core does not go with the core's
+        // clock, so D's figures are the same here in nanoseconds (E); each socket is one hop from each other.
         description: "Dell R810, 4 sockets of 8 cores, Westmere-EX 2.66 GHz (Jung et al.'s); J, lines by D in ns",
         sockets: 4,
         cores_per_socket: 8,

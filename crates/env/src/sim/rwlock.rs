@@ -24,8 +24,8 @@ const WRITERS_WAIT: u32 = 1 << 31;
 /// How often a thread looks again before it sleeps, as `std` does.
 const SPINS: u32 = 100;
 
-/// A reader-writer lock without poisoning, for ways that are seldom gone, and to measure against; elsewhere the engine waits for
-/// latches.
+/// A reader-writer lock without poisoning, for ways that are seldom gone, and to measure against; elsewhere the engine
+/// waits for latches.
 #[derive(Default)]
 pub struct RwLock<T> {
     /// See the constants above.

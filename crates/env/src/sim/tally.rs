@@ -1,5 +1,5 @@
-//! What a simulated thread has done to shared memory, counted exactly: what operations cost where nobody is in their way,
-//! whatever the machine.
+//! What a simulated thread has done to shared memory, counted exactly: what operations cost where nobody is in their
+//! way, whatever the machine.
 
 use std::ops::{Add, Sub};
 

@@ -100,7 +100,8 @@ fn a_mutex_excludes() {
     });
 }
 
-/// What may happen for no reason does under the explorer, as often in a run that is replayed, and never where things have costs.
+/// What may happen for no reason does under the explorer, as often in a run that is replayed, and never where things
+/// have costs.
 #[test]
 fn a_weak_exchange_may_fail_and_a_wait_end_for_no_reason() {
     let whims = || {

@@ -106,7 +106,8 @@ pub fn unix_seconds() -> u64 {
     EPOCH + Instant::now().0 / 1_000_000_000
 }
 
-/// How long the cores of the machine have computed by now, all together: all that they did but idling; `None` outside of a machine.
+/// How long the cores of the machine have computed by now, all together: all that they did but idling; `None` outside
+/// of a machine.
 pub fn computed() -> Option<Duration> {
     super::computed()
 }

@@ -1,7 +1,9 @@
-//! Which simulated thread panics (ENV-10): `std` counts panics by thread of the operating system, which all simulated ones share.
+//! Which simulated thread panics (ENV-10): `std` counts panics by thread of the operating system, which all simulated
+//! ones share.
 //!
-//! While a panic unwinds, what it drops may sleep, and others run meanwhile: to those `std` says that they panic, too. So whoever
-//! leaves in the middle of it is counted, and while there is such a thread, another one panics only if it has been seen to begin.
+//! While a panic unwinds, what it drops may sleep, and others run meanwhile: to those `std` says that they panic, too.
+//! So whoever leaves in the middle of it is counted, and while there is such a thread, another one panics only if it
+//! has been seen to begin.
 
 use std::{cell::Cell, panic, sync::Once};
 

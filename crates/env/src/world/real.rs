@@ -52,8 +52,8 @@ pub mod sync {
         }
     }
 
-    /// A reader-writer lock without poisoning, for ways that are seldom gone, and to measure against; elsewhere the engine waits
-    /// for latches.
+    /// A reader-writer lock without poisoning, for ways that are seldom gone, and to measure against; elsewhere the
+    /// engine waits for latches.
     #[derive(Debug, Default)]
     pub struct RwLock<T>(sync::RwLock<T>);
 
@@ -171,8 +171,8 @@ pub mod thread {
 
     use super::sync::OnceLock;
 
-    /// How many threads can run at the same time; 1 if that is unknown. The system answers for the thread that asks, so it is asked
-    /// once, and before [`pin`] keeps a thread on one processor.
+    /// How many threads can run at the same time; 1 if that is unknown. The system answers for the thread that asks, so
+    /// it is asked once, and before [`pin`] keeps a thread on one processor.
     pub fn available_parallelism() -> usize {
         static FOUND: OnceLock<usize> = OnceLock::new();
         *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
@@ -186,8 +186,8 @@ pub mod thread {
         0
     }
 
-    /// The processor that the calling thread runs on, and may have left by the time that the caller looks at it; `None` where nobody
-    /// knows.
+    /// The processor that the calling thread runs on, and may have left by the time that the caller looks at it; `None`
+    /// where nobody knows.
     #[inline]
     pub fn processor() -> Option<usize> {
         #[cfg(target_os = "linux")]
@@ -196,8 +196,8 @@ pub mod thread {
         None
     }
 
-    /// Keeps the calling thread on one processor: the one of this number, modulo how many there are, among those that it may
-    /// run on. Whether it did: elsewhere than on Linux, or where the system does not allow it, nothing changes.
+    /// Keeps the calling thread on one processor: the one of this number, modulo how many there are, among those that
+    /// it may run on. Whether it did: elsewhere than on Linux, or where the system does not allow it, nothing changes.
     pub fn pin(number: usize) -> bool {
         #[cfg(target_os = "linux")]
         {
@@ -229,8 +229,8 @@ pub mod time {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    /// How long the threads of this program have computed by now, all together, the system's work for them included; for
-    /// measurements. `None` where nobody counts.
+    /// How long the threads of this program have computed by now, all together, the system's work for them included;
+    /// for measurements. `None` where nobody counts.
     pub fn computed() -> Option<Duration> {
         clock(rustix::time::ClockId::ProcessCPUTime)
     }
@@ -250,8 +250,8 @@ pub mod time {
 pub mod hint {
     pub use std::hint::spin_loop;
 
-    /// Looks until `done`, at most so many times, with a pause after each look in vain; whether it was done. Waits that are
-    /// written so cost the simulator nothing while nothing changes.
+    /// Looks until `done`, at most so many times, with a pause after each look in vain; whether it was done. Waits that
+    /// are written so cost the simulator nothing while nothing changes.
     #[inline]
     pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
         for _ in 0..rounds {
@@ -276,13 +276,13 @@ pub mod hint {
     #[inline(always)]
     pub fn charge<T: ?Sized>(_range: &T, _access: Access) {}
 
-    /// Tells the simulator what lies at these places, for its list of hot lines: `elements`, each called `name`. Nothing in the
-    /// real world.
+    /// Tells the simulator what lies at these places, for its list of hot lines: `elements`, each called `name`.
+    /// Nothing in the real world.
     #[inline(always)]
     pub fn name<T>(_elements: &[T], _name: &'static str) {}
 
-    /// Asks the processor to fetch the cache line of `place`, to be read or written, so that several misses overlap. x86-64 only; in
-    /// the simulated world misses are charged where memory is accessed.
+    /// Asks the processor to fetch the cache line of `place`, to be read or written, so that several misses overlap.
+    /// x86-64 only; in the simulated world misses are charged where memory is accessed.
     #[inline(always)]
     pub fn prefetch<T>(place: &T, access: Access) {
         #[cfg(target_arch = "x86_64")]
@@ -300,8 +300,8 @@ pub mod hint {
         let _ = (place, access);
     }
 
-    /// Has the system give memory to `elements` now, which they would get when they are touched, one interruption after the other.
-    /// Their content stays. Linux only; a refusal is of no consequence.
+    /// Has the system give memory to `elements` now, which they would get when they are touched, one interruption after
+    /// the other. Their content stays. Linux only; a refusal is of no consequence.
     pub fn populate<T>(elements: &[T]) {
         #[cfg(target_os = "linux")]
         advise(elements, rustix::mm::Advice::LinuxPopulateWrite);
@@ -309,8 +309,8 @@ pub mod hint {
         let _ = elements;
     }
 
-    /// Asks the system to back `elements` with huge pages as they are touched: random reads of a large piece of memory then miss the TLB
-    /// less. Linux only, and only if transparent huge pages are on, be it for those who ask.
+    /// Asks the system to back `elements` with huge pages as they are touched: random reads of a large piece of memory
+    /// then miss the TLB less. Linux only, and only if transparent huge pages are on, be it for those who ask.
     pub fn huge_pages<T>(elements: &[T]) {
         #[cfg(target_os = "linux")]
         advise(elements, rustix::mm::Advice::LinuxHugepage);
@@ -327,7 +327,8 @@ pub mod hint {
         let skipped = start.align_offset(MEMORY_PAGE);
         if let Some(bytes) = size_of_val(elements).checked_sub(skipped) {
             let start = start.wrapping_add(skipped).cast_mut().cast();
-            // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no consequence.
+            // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no
+            // consequence.
             let _ = unsafe { rustix::mm::madvise(start, bytes, advice) };
         }
     }
@@ -340,8 +341,8 @@ pub mod hint {
     #[inline(always)]
     pub fn latched() {}
 
-    /// Tells the simulator that others wait for what the calling thread does, though it has a name: what it sleeps for counts in reports.
-    /// Nothing in the real world.
+    /// Tells the simulator that others wait for what the calling thread does, though it has a name: what it sleeps for
+    /// counts in reports. Nothing in the real world.
     #[inline(always)]
     pub fn foreground() {}
 
@@ -375,7 +376,8 @@ pub(crate) fn entropy() -> u64 {
 mod tests {
     use super::thread;
 
-    /// A latch that was first waited for by a thread that stays on one processor never spun again: it took the machine to have one.
+    /// A latch that was first waited for by a thread that stays on one processor never spun again: it took the machine
+    /// to have one.
     #[test]
     fn a_thread_that_stays_on_one_processor_knows_of_the_others() {
         // As the system says it to a thread that may run anywhere: by quota, too.

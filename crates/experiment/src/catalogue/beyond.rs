@@ -1,5 +1,5 @@
-//! Two questions that none of the papers asks: the engine as it is against what each paper ends with, and which way of running
-//! transactions wins where.
+//! Two questions that none of the papers asks: the engine as it is against what each paper ends with, and which way of
+//! running transactions wins where.
 
 use super::{RATE, log_lines};
 use crate::{
@@ -51,10 +51,11 @@ struct Work {
     command: &'static str,
     /// Whether it says beforehand what it locks, and how it is divided: what the last paper's systems need.
     planned: bool,
-    /// Whether nearly everybody waits for locks: hundreds who spin meanwhile take too long to simulate when it is to be quick.
+    /// Whether nearly everybody waits for locks: hundreds who spin meanwhile take too long to simulate when it is to be
+    /// quick.
     waits: bool,
-    /// For how long each thread runs when quick, in all, and the least for all of them, in seconds: several times what a transaction
-    /// takes on the most cores.
+    /// For how long each thread runs when quick, in all, and the least for all of them, in seconds: several times what
+    /// a transaction takes on the most cores.
     quick: (f64, f64),
     /// Why others are ahead.
     why: Option<&'static str>,

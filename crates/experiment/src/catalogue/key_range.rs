@@ -1,4 +1,5 @@
-//! Kimura, Graefe, Kuno 2012. The machine there: six cores, logs on a hard disk (10 ms) or an SSD (30 µs); and a Niagara.
+//! Kimura, Graefe, Kuno 2012. The machine there: six cores, logs on a hard disk (10 ms) or an SSD (30 µs); and a
+//! Niagara.
 
 mod commits;
 

@@ -1,6 +1,6 @@
-//! Ren, Faleiro, Abadi 2016. The machine there: eight sockets of ten cores, so `westmere8x10` here. *Deadlock-free locking* is
-//! planned execution (`--execution planned`), ORTHRUS is `partitioned`, Partitioned-store `partitioned-store`; 2PL is `dynamic`,
-//! with a policy against deadlocks.
+//! Ren, Faleiro, Abadi 2016. The machine there: eight sockets of ten cores, so `westmere8x10` here. *Deadlock-free
+//! locking* is planned execution (`--execution planned`), ORTHRUS is `partitioned`, Partitioned-store
+//! `partitioned-store`; 2PL is `dynamic`, with a policy against deadlocks.
 
 mod contention;
 mod partitions;
@@ -72,7 +72,8 @@ impl System {
         (cores / 5).max(1)
     }
 
-    /// The options, for so many cores. The execution threads of ORTHRUS draw their transactions themselves, as the paper's do.
+    /// The options, for so many cores. The execution threads of ORTHRUS draw their transactions themselves, as the
+    /// paper's do.
     fn options(self, cores: u32) -> String {
         match self {
             System::Locking(policy) => {
@@ -104,9 +105,9 @@ impl System {
     }
 }
 
-/// How long a run lasts. The paper's systems have no log; here each page is logged as a whole when it is first changed, which is over
-/// before anything is measured if the log's buffer has room for all of them, and who updates is given the time for it; and everything
-/// is in memory.
+/// How long a run lasts. The paper's systems have no log; here each page is logged as a whole when it is first changed,
+/// which is over before anything is measured if the log's buffer has room for all of them, and who updates is given the
+/// time for it; and everything is in memory.
 fn length(scale: Scale, updates: bool) -> String {
     let warm_up = if updates { 0.02 } else { scale.pick(0.003, 0.01) };
     let rest = scale.pick(
@@ -116,8 +117,8 @@ fn length(scale: Scale, updates: bool) -> String {
     format!("{rest} --warm-up {warm_up}")
 }
 
-/// Dreadlocks: those that spin, as the paper's do. Eighty cores that spin take a quarter of an hour to simulate; when it is to be
-/// quick those of this engine, who sleep, take their place.
+/// Dreadlocks: those that spin, as the paper's do. Eighty cores that spin take a quarter of an hour to simulate; when
+/// it is to be quick those of this engine, who sleep, take their place.
 fn dreadlocks(scale: Scale) -> System {
     System::Locking(scale.pick("dreadlocks", "dreadlocks_spin"))
 }

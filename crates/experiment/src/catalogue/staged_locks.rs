@@ -1,5 +1,5 @@
-//! Jung et al. 2013. The machine there: four sockets of eight cores, so `r810` here; what was MySQL's lock manager under one
-//! mutex is the lock table `global_mutex`, theirs is `staged`.
+//! Jung et al. 2013. The machine there: four sockets of eight cores, so `r810` here; what was MySQL's lock manager
+//! under one mutex is the lock table `global_mutex`, theirs is `staged`.
 
 mod breakdown;
 mod updates;

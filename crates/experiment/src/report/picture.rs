@@ -337,7 +337,8 @@ fn beams(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     Ok(())
 }
 
-/// Columns by x, rows by series. In each column the colour is the stronger the nearer the figure is to the largest, which has a frame.
+/// Columns by x, rows by series. In each column the colour is the stronger the nearer the figure is to the largest,
+/// which has a frame.
 fn map(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     let columns = columns(lines);
     let mut chart = ChartBuilder::on(area)

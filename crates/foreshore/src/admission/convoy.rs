@@ -36,8 +36,8 @@ impl Watch {
         self.rests_until = now + LULL;
     }
 
-    /// Whether more than [`CONVOY`] threads for each processor have waited since it last looked, and half of the processors' time was
-    /// used. `pace`: as it is now, if it comes to that; `None` where nobody counts it.
+    /// Whether more than [`CONVOY`] threads for each processor have waited since it last looked, and half of the
+    /// processors' time was used. `pace`: as it is now, if it comes to that; `None` where nobody counts it.
     pub(super) fn sees_convoy(
         &mut self,
         processors: u32,

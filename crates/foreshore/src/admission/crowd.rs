@@ -16,8 +16,9 @@ use super::limit::Runs;
 /// Runs, and time, without having been in anybody's way after which a thread has left the crowd.
 pub(super) const PROBATION: u32 = 16;
 pub(super) const MEMORY: Duration = Duration::from_secs(1);
-/// For so long a thread runs one transaction after another before it lets in somebody who waits: to switch between threads for each
-/// transaction costs more than the transaction, and whose locks are asked for by a thread without a processor keeps others waiting.
+/// For so long a thread runs one transaction after another before it lets in somebody who waits: to switch between
+/// threads for each transaction costs more than the transaction, and whose locks are asked for by a thread without a
+/// processor keeps others waiting.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 /// Who comes back within this time keeps his turn meanwhile. It costs as long to let in another.
 const AT_ONCE: Duration = Duration::from_micros(20);
@@ -52,8 +53,8 @@ pub(super) struct Member {
 /// The right of a thread to run its transactions, one at a time and after another. At first it is over.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// [`OVER`], [`RUNS`] or [`RESTS`]. From [`RESTS`] it is taken by the thread, or by those who want to end it; the other changes
-    /// are the thread's own, or made for one that waits. Relaxed: nothing is handed over with it.
+    /// [`OVER`], [`RUNS`] or [`RESTS`]. From [`RESTS`] it is taken by the thread, or by those who want to end it; the
+    /// other changes are the thread's own, or made for one that waits. Relaxed: nothing is handed over with it.
     state: AtomicU32,
 }
 
@@ -156,7 +157,8 @@ impl Member {
         Some(std::mem::take(&mut self.untold))
     }
 
-    /// Notes that the member has let in the next. Who was woken may have had its processor meanwhile: that is not its own time.
+    /// Notes that the member has let in the next. Who was woken may have had its processor meanwhile: that is not its
+    /// own time.
     pub(super) fn left(&mut self, now: Instant) {
         self.ended = now;
     }

@@ -1,5 +1,5 @@
-//! How many transactions run at a time: additive increase, multiplicative decrease, by the victims among them; and no more than there
-//! are processors, as long as these have no time to spare.
+//! How many transactions run at a time: additive increase, multiplicative decrease, by the victims among them; and no
+//! more than there are processors, as long as these have no time to spare.
 
 use foreshore_env::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ const WINDOW: u32 = 64;
 pub(super) const TOLERANCE: u32 = 20;
 /// Fewer victims in a window are chance.
 const TOO_MANY: u32 = 4;
-/// Windows without too many victims after which a limit that has once failed is tried again, at most. That many let through
-/// less than one victim in a thousand runs for trying.
+/// Windows without too many victims after which a limit that has once failed is tried again, at most. That many let
+/// through less than one victim in a thousand runs for trying.
 const LONGEST_REST: u32 = 256;
-/// A limit that has failed is tried again after so much time in any case, where runs are long and windows rare: the crowd may want other
-/// records now.
+/// A limit that has failed is tried again after so much time in any case, where runs are long and windows rare: the
+/// crowd may want other records now.
 const LONGEST_STAY: Duration = Duration::from_secs(2);
 /// For so long it takes to see who belongs to the crowd.
 const SHORTEST_STAY: Duration = Duration::from_millis(100);
@@ -162,7 +162,8 @@ mod tests {
         Runs { ended: 1, victims: victim.into(), ..Runs::default() }
     }
 
-    /// Runs so many of which `victims(limit)` in a thousand give way; gives how many did, and the limits that were seen.
+    /// Runs so many of which `victims(limit)` in a thousand give way; gives how many did, and the limits that were
+    /// seen.
     fn run(limit: &mut Limit, runs: u32, victims: impl Fn(u32) -> u32) -> (u32, Vec<u32>) {
         let (mut dice, mut lost, mut seen) = (7_u32, 0, vec![limit.value()]);
         let mut now = limit.since;

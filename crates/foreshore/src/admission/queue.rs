@@ -72,9 +72,9 @@ impl Queue {
         self.0.retain(|other| !Arc::ptr_eq(&other.seat, seat));
     }
 
-    /// The next to be let in by a thread that runs on this processor and is about to sleep: the first, but of those who have never run
-    /// rather one whose thread was last there. It goes on at once, in a cache that may still know it; another would be woken behind
-    /// whoever runs where it was, while this processor stands idle.
+    /// The next to be let in by a thread that runs on this processor and is about to sleep: the first, but of those who
+    /// have never run rather one whose thread was last there. It goes on at once, in a cache that may still know it;
+    /// another would be woken behind whoever runs where it was, while this processor stands idle.
     pub(super) fn next(&mut self, processor: Option<usize>) -> Option<Arc<Seat>> {
         let first = self.0.front()?;
         let may_pass = first.age == NEW && first.passed < PASSED && processor.is_some();

@@ -213,8 +213,8 @@ fn the_limit_goes_when_nobody_is_in_the_way() {
     panic!("there is still a limit of {:?}", admission.limit());
 }
 
-/// An admission that was asked whether there is a convoy: so many threads to a processor have waited, and such a share of the
-/// processors was busy, in hundredths.
+/// An admission that was asked whether there is a convoy: so many threads to a processor have waited, and such a share
+/// of the processors was busy, in hundredths.
 fn asked(waiting: u32, busy: u32) -> Admission {
     let admission = Admission::new(DeadlockPolicy::Dreadlocks);
     let processors = admission.processors;

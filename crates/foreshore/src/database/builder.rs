@@ -74,8 +74,8 @@ impl Builder {
         self
     }
 
-    /// Calls `observe` while a database that was not closed in good order is recovered: at the beginning and the end of each phase,
-    /// and now and then in between. It runs in the thread that opens, and recovery waits for it.
+    /// Calls `observe` while a database that was not closed in good order is recovered: at the beginning and the end of
+    /// each phase, and now and then in between. It runs in the thread that opens, and recovery waits for it.
     #[must_use]
     pub fn on_recovery(mut self, observe: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Builder {
         self.recovery_observer = Some(RecoveryObserver::new(observe));
@@ -90,9 +90,10 @@ impl Builder {
         self
     }
 
-    /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a process that changes its
-    /// working directory meanwhile gives an absolute one. If the path leads elsewhere, the database stops ([`Error::Poisoned`])
-    /// when its log next needs a file, as it does when somebody moves or replaces its directory.
+    /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a
+    /// process that changes its working directory meanwhile gives an absolute one. If the path leads elsewhere, the
+    /// database stops ([`Error::Poisoned`]) when its log next needs a file, as it does when somebody moves or replaces
+    /// its directory.
     ///
     /// # Errors
     /// - [`Error::InvalidOption`]: options have values that do not go, alone or together; there is not so much memory as

@@ -28,16 +28,17 @@ impl Partition {
 }
 
 impl Builder {
-    /// Says which control thread ([`Options::control_threads`](crate::Options::control_threads)) looks after the locks of which keys, of all tables: the one of
-    /// the number that `partition` gives for the encoded key, modulo how many there are
-    /// (with [`automatic_threads`](crate::Options::automatic_threads), may be at most). By default the hash of table and key
-    /// decides, and a transaction that touches ten records needs most of the threads. Where keys of records that are used
-    /// together begin alike, the partition can follow from that, and one message brings all locks (Ren et al. 2016, §3.3).
+    /// Says which control thread ([`Options::control_threads`](crate::Options::control_threads)) looks after the locks
+    /// of which keys, of all tables: the one of the number that `partition` gives for the encoded key, modulo how many
+    /// there are (with [`automatic_threads`](crate::Options::automatic_threads), may be at most). By default the hash
+    /// of table and key decides, and a transaction that touches ten records needs most of the threads. Where keys of
+    /// records that are used together begin alike, the partition can follow from that, and one message brings all locks
+    /// (Ren et al. 2016, §3.3).
     ///
-    /// Numbers are encoded big-endian, unsigned ones as they are (see [`Key`](crate::Key)). `partition` has to say the same of a
-    /// key each time while the database is open, and must be quick, and not wait: it is asked for every lock, under
-    /// latches too. Transactions that are not submitted ask it as well: an order of locks is an order for all. A panic of it fails
-    /// whoever came to that key ([`Error::PartitionerPanicked`](crate::Error::PartitionerPanicked)).
+    /// Numbers are encoded big-endian, unsigned ones as they are (see [`Key`](crate::Key)). `partition` has to say the
+    /// same of a key each time while the database is open, and must be quick, and not wait: it is asked for every lock,
+    /// under latches too. Transactions that are not submitted ask it as well: an order of locks is an order for all. A
+    /// panic of it fails whoever came to that key ([`Error::PartitionerPanicked`](crate::Error::PartitionerPanicked)).
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

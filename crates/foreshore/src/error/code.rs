@@ -57,8 +57,8 @@ impl Error {
     }
 
     /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
-    /// the victim is, and for [`Error::PlanMiss`] and [`Error::StaleReads`]. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
-    /// transaction ended.
+    /// the victim is, and for [`Error::PlanMiss`] and [`Error::StaleReads`]. [`Error::LockTimeout`] and
+    /// [`Error::WouldBlock`] may go away as well, but not because this transaction ended.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Deadlock(_) | Error::PlanMiss | Error::StaleReads)
     }

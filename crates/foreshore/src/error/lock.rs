@@ -13,8 +13,8 @@ use crate::{
     view::{DeadlockView, Names, WaitView, wish_of},
 };
 
-/// The report in an [`Error::Deadlock`](crate::Error::Deadlock): why the transaction had to give way. Shown as text, with its
-/// tables by name.
+/// The report in an [`Error::Deadlock`](crate::Error::Deadlock): why the transaction had to give way. Shown as text,
+/// with its tables by name.
 #[derive(Clone, Debug)]
 pub struct Victim {
     report: Arc<DeadlockReport>,
@@ -47,27 +47,29 @@ impl fmt::Display for Victim {
     }
 }
 
-/// What is in an [`Error::LockTimeout`](crate::Error::LockTimeout) or [`Error::WouldBlock`](crate::Error::WouldBlock): the lock that
-/// was not granted, and, as a slice, who was in the way.
+/// What is in an [`Error::LockTimeout`](crate::Error::LockTimeout) or [`Error::WouldBlock`](crate::Error::WouldBlock):
+/// the lock that was not granted, and, as a slice, who was in the way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedLock {
-    /// Who wanted what, and how long it had waited; without the blockers, which are in `holders`. `None` if it was no lock
-    /// that was waited for, but those who work on the same page, or who write, or, to be begun, those who were submitted before.
+    /// Who wanted what, and how long it had waited; without the blockers, which are in `holders`. `None` if it was no
+    /// lock that was waited for, but those who work on the same page, or who write, or, to be begun, those who were
+    /// submitted before.
     pub wait: Option<WaitView>,
     /// Who was in the way at last: nobody, if they went away at the last moment.
     pub holders: Vec<Holder>,
     /// The global ids of those among them that are prepared: each stays in the way until somebody decides about it.
     pub prepared: Vec<Vec<u8>>,
-    /// The [`lock_timeout`](crate::TransactOptions::lock_timeout) that had passed. `None`: it was a deadline, or nothing was waited
-    /// for.
+    /// The [`lock_timeout`](crate::TransactOptions::lock_timeout) that had passed. `None`: it was a deadline, or
+    /// nothing was waited for.
     pub lock_timeout: Option<Duration>,
 }
 
 /// What to do about a prepared transaction that is in the way: waiting does not help.
 const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or by `foreshore prepared`";
 
-/// What an error adds that counts too many transactions, so many of which are prepared: how many, and what to do about them.
+/// What an error adds that counts too many transactions, so many of which are prepared: how many, and what to do about
+/// them.
 pub(super) fn decide_some(prepared: usize) -> String {
     match prepared {
         0 => String::new(),

@@ -6,14 +6,15 @@ use foreshore_txn::{EngineOptions, LockOptions, LogOptions, PoolOptions};
 
 use super::{Options, check::MAX_LOCK_BUCKETS};
 
-/// Buckets of the lock table for each page of the pool, if nobody says how many: some of its records are locked at a time.
+/// Buckets of the lock table for each page of the pool, if nobody says how many: some of its records are locked at a
+/// time.
 const BUCKETS_PER_PAGE: usize = 4;
 /// The fewest of them.
 const FEWEST_BUCKETS: usize = 1 << 16;
 /// Files of the log that count: each is open, and a process may usually have a thousand.
 const MOST_LOG_FILES: u64 = 512;
-/// Transactions that all threads of partitioned execution have begun and not ended, at most: the other places are for those that are
-/// run otherwise, and for locks that wait for the disk.
+/// Transactions that all threads of partitioned execution have begun and not ended, at most: the other places are for
+/// those that are run otherwise, and for locks that wait for the disk.
 const MOST_IN_FLIGHT: usize = MAX_TRANSACTIONS / 4 * 3;
 /// All threads have room for one.
 const _: () = assert!(MOST_IN_FLIGHT >= 2 * MAX_THREADS);

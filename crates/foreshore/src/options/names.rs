@@ -70,12 +70,12 @@ macro_rules! named_options {
             /// The names that [`Options::set`] knows: those of the fields.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($option)),+];
 
-            /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`. Whether the values make sense together is
-            /// looked at when a database is opened with them.
+            /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`. Whether the values make
+            /// sense together is looked at when a database is opened with them.
             ///
             /// # Errors
-            /// [`Error::UnknownOption`], with the names of those that there are; [`Error::InvalidOption`] for a text that is no value
-            /// of it. The option is then as it was.
+            /// [`Error::UnknownOption`], with the names of those that there are; [`Error::InvalidOption`] for a text
+            /// that is no value of it. The option is then as it was.
             pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
                 let refused = |expected: String| invalid(name, value, &expected);
                 match name {

@@ -14,8 +14,9 @@ use crate::{
     value::Value,
 };
 
-/// See the module. Each table is here once, however many keys of it are named: its handle is counted, and the count is a line
-/// that all threads have in common. Keys are encoded one behind another, so that a plan allocates no memory for each.
+/// See the module. Each table is here once, however many keys of it are named: its handle is counted, and the count is
+/// a line that all threads have in common. Keys are encoded one behind another, so that a plan allocates no memory for
+/// each.
 #[derive(Debug, Default)]
 pub(crate) struct Steps<'d> {
     tables: Vec<Table<'d>>,

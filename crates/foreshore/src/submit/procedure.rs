@@ -1,5 +1,5 @@
-//! Procedures: the threads of partitioned execution draw the transactions themselves, as those of the paper do (Ren, Faleiro,
-//! Abadi 2016, §4).
+//! Procedures: the threads of partitioned execution draw the transactions themselves, as those of the paper do (Ren,
+//! Faleiro, Abadi 2016, §4).
 
 use std::{
     any::Any,
@@ -30,13 +30,16 @@ use crate::{
     transaction::Transaction,
 };
 
-/// A source of transactions that are run one after another by the threads of partitioned execution: see [`Database::serve`].
+/// A source of transactions that are run one after another by the threads of partitioned execution: see
+/// [`Database::serve`].
 ///
-/// All three methods are called by these threads, one at a time, but for the first draw, which [`Database::serve`] makes. They should be quick: other transactions of the thread
-/// wait meanwhile. They must not wait for anything that these threads do.
+/// All three methods are called by these threads, one at a time, but for the first draw, which [`Database::serve`]
+/// makes. They should be quick: other transactions of the thread wait meanwhile. They must not wait for anything that
+/// these threads do.
 pub trait Procedure: Send + 'static {
-    /// Draws the next transaction: `plan` comes back with what it will touch, or as it is, to be found out by a first run of
-    /// [`Procedure::run`] without effect (see [`Execution::Planned`](crate::Execution::Planned)). `None`: there are no more.
+    /// Draws the next transaction: `plan` comes back with what it will touch, or as it is, to be found out by a first
+    /// run of [`Procedure::run`] without effect (see [`Execution::Planned`](crate::Execution::Planned)). `None`: there
+    /// are no more.
     fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>>;
 
     /// Runs the transaction that was drawn last; again, with the same inputs, after a deadlock or a miss.
@@ -45,8 +48,9 @@ pub trait Procedure: Send + 'static {
     /// Whatever ends the transaction: it is undone, and [`Procedure::ended`] is told.
     fn run(&mut self, tx: &mut Transaction) -> Result<()>;
 
-    /// Is told that the transaction has ended: committed, with a ticket that tells when it is durable, or undone. Nobody has waited for the disk:
-    /// [`CommitTicket::is_durable`] asks; who has promised something to somebody waits for the ticket, on another thread.
+    /// Is told that the transaction has ended: committed, with a ticket that tells when it is durable, or undone.
+    /// Nobody has waited for the disk: [`CommitTicket::is_durable`] asks; who has promised something to somebody waits
+    /// for the ticket, on another thread.
     ///
     /// After [`Error::Closed`] and [`Error::Poisoned`] no more is drawn. If a thread of partitioned execution dies
     /// ([`Error::ThreadDied`]), nobody is told of what was drawn last: it is not committed.
@@ -100,8 +104,8 @@ impl<P> Serving<P> {
         self.desk.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Waits, until `deadline` at most, until all have ended: there were no more transactions, or they were stopped. Whether
-    /// they have; at once, in a fork of the process that began: [`Serving::wait`] says so.
+    /// Waits, until `deadline` at most, until all have ended: there were no more transactions, or they were stopped.
+    /// Whether they have; at once, in a fork of the process that began: [`Serving::wait`] says so.
     pub fn wait_until(&self, deadline: Instant) -> bool {
         if self.desk.partitions.is_forked() {
             return false;
@@ -116,11 +120,12 @@ impl<P> Serving<P> {
     /// Waits until all have ended (not for the disk), and gives them back, in the order in which they ended.
     ///
     /// # Errors
-    /// [`Error::Closed`] or [`Error::ThreadDied`] if the threads ended before; [`Error::Forked`] in a fork of the process.
+    /// [`Error::Closed`] or [`Error::ThreadDied`] if the threads ended before; [`Error::Forked`] in a fork of the
+    /// process.
     ///
     /// # Panics
-    /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has left no
-    /// trace. The others go on: it is told when they have ended ([`Serving::stop`]).
+    /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has
+    /// left no trace. The others go on: it is told when they have ended ([`Serving::stop`]).
     pub fn wait(self) -> Result<Vec<P>> {
         if self.desk.partitions.is_forked() {
             return Err(lost(&self.desk.database, &self.desk.partitions));
@@ -156,7 +161,8 @@ struct Served<P> {
 }
 
 impl<P: Procedure> Served<P> {
-    /// Draws a transaction; the memory of the last one's plan is used again. What is wrong with its plan is told when it runs.
+    /// Draws a transaction; the memory of the last one's plan is used again. What is wrong with its plan is told when
+    /// it runs.
     fn draw(
         &mut self,
         database: &Database,
@@ -250,14 +256,14 @@ impl<P: Procedure> Client for Served<P> {
 }
 
 impl Database {
-    /// Gives procedures to the threads of partitioned execution, which draw transactions from them and run these, until there are no
-    /// more: for programs whose transactions come from somewhere that these threads can look at themselves, a queue, a
-    /// connection, a generator. Nothing is handed over between threads then but locks. For transactions that come one by one there
-    /// is [`Plan::submit`].
+    /// Gives procedures to the threads of partitioned execution, which draw transactions from them and run these, until
+    /// there are no more: for programs whose transactions come from somewhere that these threads can look at
+    /// themselves, a queue, a connection, a generator. Nothing is handed over between threads then but locks. For
+    /// transactions that come one by one there is [`Plan::submit`].
     ///
     /// Each procedure has one transaction under way at a time. An execution thread takes as many procedures as
-    /// [`Options::execution_window`](crate::Options::execution_window) says, and goes to another while locks are on their way:
-    /// give it several for each. They keep the database open until they have ended, unless
+    /// [`Options::execution_window`](crate::Options::execution_window) says, and goes to another while locks are on
+    /// their way: give it several for each. They keep the database open until they have ended, unless
     /// [`Database::close`] is called, which ends them.
     ///
     /// ```

@@ -17,8 +17,9 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Before it is looked again whether others have let go of a table that they locked, whose queue wakes no thread that has more to do;
-/// or of what is in the way of making one; or whether the log is somebody's alone, or too many transactions are open.
+/// Before it is looked again whether others have let go of a table that they locked, whose queue wakes no thread that
+/// has more to do; or of what is in the way of making one; or whether the log is somebody's alone, or too many
+/// transactions are open.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How a run ends that was refused a table; nobody is told.
@@ -32,8 +33,8 @@ pub(super) trait Client: Send {
     /// Runs the transaction; again, after a deadlock or a miss.
     fn run(&mut self, tx: &mut Transaction) -> Result<Self::Output>;
 
-    /// Is told that the transaction has ended, and has let go of everything but `database`. That comes back if there is another transaction to be run, as
-    /// `planner` and `options` say now. After [`Ended::Lost`] there is none.
+    /// Is told that the transaction has ended, and has let go of everything but `database`. That comes back if there is
+    /// another transaction to be run, as `planner` and `options` say now. After [`Ended::Lost`] there is none.
     fn end(
         &mut self,
         ended: Ended<Self::Output>,

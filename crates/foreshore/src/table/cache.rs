@@ -21,12 +21,13 @@ const CHUNK: usize = 256;
 /// In all, 262,144 tables are remembered, dropped ones too; those after them are looked up in the catalogue each time.
 const CHUNKS: usize = 1024;
 
-/// See the [module](self). What was dropped is still remembered, because somebody may be looking at it, but its place goes to the next
-/// table that needs one, which may have the same name.
+/// See the [module](self). What was dropped is still remembered, because somebody may be looking at it, but its place
+/// goes to the next table that needs one, which may have the same name.
 #[derive(Debug)]
 pub(crate) struct TableCache {
-    /// Which table is at a place, counted from 1. 0: none; a place that had one is never without again, so that a search may end there.
-    /// Written under the mutex below, with release: whoever loads the number, with acquire, finds the table.
+    /// Which table is at a place, counted from 1. 0: none; a place that had one is never without again, so that a
+    /// search may end there. Written under the mutex below, with release: whoever loads the number, with acquire, finds
+    /// the table.
     places: Box<[AtomicU32]>,
     tables: Box<[OnceLock<Chunk>; CHUNKS]>,
     /// How many tables there are.
@@ -40,8 +41,8 @@ pub(crate) struct CachedTable {
     pub(crate) info: TableInfo,
     key_type: String,
     value_type: String,
-    /// What [`types_of`] said of the types that were first found to be the table's, 0 before, so that the usual check compares no
-    /// text. Written by whoever finds that, relaxed: it orders nothing.
+    /// What [`types_of`] said of the types that were first found to be the table's, 0 before, so that the usual check
+    /// compares no text. Written by whoever finds that, relaxed: it orders nothing.
     types: AtomicUsize,
 }
 
@@ -78,8 +79,8 @@ impl CachedTable {
     fn check_names<K: Key, V: Value>(&self) -> Result<()> {
         let (key_type, value_type) = names::<K, V>();
         if types::are_same_keys(&self.key_type, &key_type) && self.value_type == value_type {
-            // Once: a program may have several functions for one type, and whoever used them in turn would write here for each
-            // operation, and all others would have to fetch the line.
+            // Once: a program may have several functions for one type, and whoever used them in turn would write here
+            // for each operation, and all others would have to fetch the line.
             if self.types.load(Ordering::Relaxed) == 0 {
                 self.types.store(types_of::<K, V>(), Ordering::Relaxed);
             }
@@ -94,7 +95,8 @@ fn names<K: Key, V: Value>() -> (Cow<'static, str>, Cow<'static, str>) {
     (K::type_name(), V::type_name())
 }
 
-/// A number that only types of the same names have: the address of the function that gives them, of which a program may have several.
+/// A number that only types of the same names have: the address of the function that gives them, of which a program may
+/// have several.
 #[inline]
 fn types_of<K: Key, V: Value>() -> usize {
     names::<K, V> as fn() -> (Cow<'static, str>, Cow<'static, str>) as usize
@@ -107,7 +109,8 @@ fn mix(word: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// Where to look for a name: a multiplicative hash, eight bytes at a time, the last of which may have been taken already.
+/// Where to look for a name: a multiplicative hash, eight bytes at a time, the last of which may have been taken
+/// already.
 #[inline]
 fn places(name: &str) -> impl Iterator<Item = usize> {
     let bytes = name.as_bytes();

@@ -12,8 +12,8 @@ pub(crate) fn split(meta: &[u8]) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// Whether two names of types of keys stand for the same type, as far as one can tell. A table that an earlier version has made
-/// says of a tuple only how many fields it has, and of an array of bytes not how many.
+/// Whether two names of types of keys stand for the same type, as far as one can tell. A table that an earlier version
+/// has made says of a tuple only how many fields it has, and of an array of bytes not how many.
 pub(crate) fn are_same_keys(one: &str, other: &str) -> bool {
     let is_short_for = |short: &str, name: &str| match fields(name) {
         Some(types) => short == format!("({} fields)", types.len()),

@@ -17,9 +17,9 @@ const APPEND_BYTES: usize = 256 << 10;
 const APPEND_ENTRIES: usize = 4096;
 
 impl Transaction {
-    /// Adds entries behind all others of the table, in ascending order of their keys: the fast way to load a table. Pages
-    /// are filled, and one record of the log stands for as many entries as a page takes. Locks the table exclusively.
-    /// Returns how many there were.
+    /// Adds entries behind all others of the table, in ascending order of their keys: the fast way to load a table.
+    /// Pages are filled, and one record of the log stands for as many entries as a page takes. Locks the table
+    /// exclusively. Returns how many there were.
     ///
     /// Entries that are made on the way own their text and bytes: [`TableDefinition::owned`] takes such.
     ///
@@ -37,9 +37,11 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation) and of [every change](Transaction#errors-of-every-change);
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`]; [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (one that this transaction has deleted
-    /// counts, too, and one whose deletion by others is not durable before this one's deadline). After that, as after any error or a panic of `entries`, nothing was added.
+    /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
+    /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`], [`Error::ValueTooLong`];
+    /// [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (one that this
+    /// transaction has deleted counts, too, and one whose deletion by others is not durable before this one's
+    /// deadline). After that, as after any error or a panic of `entries`, nothing was added.
     pub fn append<K: Key, V: Value, E: Borrow<V>>(
         &mut self,
         table: TableDefinition<'_, K, V>,

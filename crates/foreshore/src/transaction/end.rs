@@ -14,11 +14,11 @@ impl Transaction {
     /// a crash once this returns.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] if the log fails between the commit and its confirmation: when the database is opened again,
-    /// all of it is there or nothing. After any other error nothing was committed: [`Error::TransactionFailed`],
-    /// [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction could only be rolled back; [`Error::StaleReads`] if
-    /// others have changed what it has read without locks; [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the
-    /// database can no longer be used here.
+    /// [`Error::OutcomeUnknown`] if the log fails between the commit and its confirmation: when the database is opened
+    /// again, all of it is there or nothing. After any other error nothing was committed: [`Error::TransactionFailed`],
+    /// [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction could only be rolled back; [`Error::StaleReads`]
+    /// if others have changed what it has read without locks; [`Error::Closed`], [`Error::Poisoned`] or
+    /// [`Error::Forked`] if the database can no longer be used here.
     pub fn commit(self) -> Result<()> {
         let durability = self.durability;
         self.commit_with(durability)
@@ -39,8 +39,8 @@ impl Transaction {
         }
     }
 
-    /// Commits without waiting for the disk: others can go on with what this transaction touched, and the ticket tells when
-    /// the commit is durable. What the transaction has read is certain only then, too.
+    /// Commits without waiting for the disk: others can go on with what this transaction touched, and the ticket tells
+    /// when the commit is durable. What the transaction has read is certain only then, too.
     ///
     /// # Errors
     /// As [`Transaction::commit`], but for [`Error::OutcomeUnknown`], which the ticket tells: nothing was committed.
@@ -55,15 +55,16 @@ impl Transaction {
         }
     }
 
-    /// The first phase of a two-phase commit: makes the transaction ready to commit under this id (1 to 200 bytes), durably.
-    /// From then on only [`Database::commit_prepared`](crate::Database::commit_prepared) or
-    /// [`Database::rollback_prepared`](crate::Database::rollback_prepared) ends it; anybody may call them, also after a crash or
-    /// a restart. Until then it keeps what it has written locked, and the log from its first record on.
+    /// The first phase of a two-phase commit: makes the transaction ready to commit under this id (1 to 200 bytes),
+    /// durably. From then on only [`Database::commit_prepared`](crate::Database::commit_prepared) or
+    /// [`Database::rollback_prepared`](crate::Database::rollback_prepared) ends it; anybody may call them, also after a
+    /// crash or a restart. Until then it keeps what it has written locked, and the log from its first record on.
     ///
     /// # Errors
-    /// [`Error::GlobalIdInUse`], [`Error::InvalidGlobalId`], [`Error::ReadOnly`]; [`Error::LogFull`] or [`Error::DiskFull`] if there is no
-    /// room in the log for its locks; what [`Transaction::commit`] fails with. The transaction is rolled back then; after
-    /// [`Error::OutcomeUnknown`] it may be found prepared when the database is opened again.
+    /// [`Error::GlobalIdInUse`], [`Error::InvalidGlobalId`], [`Error::ReadOnly`]; [`Error::LogFull`] or
+    /// [`Error::DiskFull`] if there is no room in the log for its locks; what [`Transaction::commit`] fails with. The
+    /// transaction is rolled back then; after [`Error::OutcomeUnknown`] it may be found prepared when the database is
+    /// opened again.
     pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
         if self.is_cancelled() {
             return self.end_cancelled();
@@ -72,7 +73,8 @@ impl Transaction {
         txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, &database.path))
     }
 
-    /// [`Transaction::commit_pipelined`] for those whose locks travel: under [`Durability::Lazy`] the flush is not asked for.
+    /// [`Transaction::commit_pipelined`] for those whose locks travel: under [`Durability::Lazy`] the flush is not
+    /// asked for.
     pub(crate) fn commit_parting(self) -> Result<(CommitTicket, Option<Box<Parted>>)> {
         let durability = match self.durability {
             Durability::Lazy => Durability::Lazy,
@@ -114,9 +116,9 @@ impl Transaction {
     /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure.
     ///
     /// # Errors
-    /// [`Error::Forked`] in a fork of the process, where nothing is undone. [`Error::Closed`] or [`Error::Poisoned`] if the database can no
-    /// longer be used: the next opening undoes what is left. If undoing fails otherwise, with [`Error::Corrupted`] or [`Error::Io`] for one,
-    /// the database stops.
+    /// [`Error::Forked`] in a fork of the process, where nothing is undone. [`Error::Closed`] or [`Error::Poisoned`] if
+    /// the database can no longer be used: the next opening undoes what is left. If undoing fails otherwise, with
+    /// [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
     pub fn rollback(self) -> Result<()> {
         let Transaction { txn, database, .. } = self;
         txn.rollback().map_err(|error| Error::from_txn(error, &database.path))

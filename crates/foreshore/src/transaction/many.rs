@@ -11,9 +11,9 @@ use crate::{
 };
 
 impl Transaction {
-    /// Reads several values: as [`Transaction::get`] of one key after the other, but that it waits for memory, or for the disk, for
-    /// many keys at the same time. Worth its while from two keys on, where a table is larger than the processor's caches. Values come
-    /// in the order of their keys, which need not be sorted.
+    /// Reads several values: as [`Transaction::get`] of one key after the other, but that it waits for memory, or for
+    /// the disk, for many keys at the same time. Worth its while from two keys on, where a table is larger than the
+    /// processor's caches. Values come in the order of their keys, which need not be sorted.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
@@ -30,8 +30,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`]; [`Error::Undecodable`] if
-    /// what is stored is no `V`.
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`]; [`Error::Undecodable`]
+    /// if what is stored is no `V`.
     pub fn get_many<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -40,8 +40,9 @@ impl Transaction {
         self.decode_many(table, keys, LockKind::Shared)
     }
 
-    /// As [`Transaction::get_many`], with the locks that changes of these records will need, as [`Transaction::get_for_update`]. They are
-    /// taken in the order of the keys: transactions that all give theirs sorted do not deadlock by them.
+    /// As [`Transaction::get_many`], with the locks that changes of these records will need, as
+    /// [`Transaction::get_for_update`]. They are taken in the order of the keys: transactions that all give theirs
+    /// sorted do not deadlock by them.
     ///
     /// # Errors
     /// As [`Transaction::get_many`].
@@ -53,8 +54,8 @@ impl Transaction {
         self.decode_many(table, keys, LockKind::Exclusive)
     }
 
-    /// [`Transaction::get_many`] in place: `read` gets the number of each key, from 0, and its encoded value, or `None`, once and in this
-    /// order. What it was given counts once the call has succeeded.
+    /// [`Transaction::get_many`] in place: `read` gets the number of each key, from 0, and its encoded value, or
+    /// `None`, once and in this order. What it was given counts once the call has succeeded.
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`].

@@ -67,12 +67,13 @@ impl Transaction {
     /// ```
     ///
     /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
-    /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)). To write while going through a range, use
-    /// [`Transaction::cursor`].
+    /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)). To write while going through a
+    /// range, use [`Transaction::cursor`].
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for
-    /// a bound. Each entry is a result as well, and fails as [`Cursor::next`] does; the iterator is at its end then.
+    /// Those of [every operation](Transaction#errors-of-every-operation);
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. Each entry is a result as well, and fails as
+    /// [`Cursor::next`] does; the iterator is at its end then.
     pub fn range<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -106,8 +107,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for
-    /// a bound.
+    /// Those of [every operation](Transaction#errors-of-every-operation);
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound.
     pub fn cursor<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -143,12 +144,13 @@ impl Transaction {
         Cursor::new(self, info, &bounds, direction, lock)
     }
 
-    /// Calls `visit` with the encoded key and value of each entry of a range, without allocating for each of them, until
-    /// it breaks off. For a table of byte keys and values, these are the keys and values.
+    /// Calls `visit` with the encoded key and value of each entry of a range, without allocating for each of them,
+    /// until it breaks off. For a table of byte keys and values, these are the keys and values.
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for
-    /// a bound. `visit` may have been called for some entries before.
+    /// Those of [every operation](Transaction#errors-of-every-operation);
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. `visit` may have been called for some entries
+    /// before.
     pub fn scan<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -166,8 +168,8 @@ impl Transaction {
     /// The entry with the lowest key.
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::Undecodable`](crate::Error::Undecodable)
-    /// if what is stored is no `K` or no `V`.
+    /// Those of [every operation](Transaction#errors-of-every-operation);
+    /// [`Error::Undecodable`](crate::Error::Undecodable) if what is stored is no `K` or no `V`.
     pub fn first<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -190,9 +192,9 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
-    /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. If undoing
-    /// what was removed fails, with [`Error::Corrupted`](crate::Error::Corrupted) or [`Error::Io`](crate::Error::Io) for one,
-    /// the database stops.
+    /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. If
+    /// undoing what was removed fails, with [`Error::Corrupted`](crate::Error::Corrupted) or
+    /// [`Error::Io`](crate::Error::Io) for one, the database stops.
     pub fn remove_range<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,

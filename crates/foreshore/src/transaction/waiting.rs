@@ -7,15 +7,17 @@ use super::Transaction;
 
 /// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
 ///
-/// It is good for one transaction: when [`Database::transact`](crate::Database::transact) runs a body again, that is another one, for which
-/// the body has to ask for a handle anew, and between two runs there is nothing to cancel. Who has to end all of it gives it a
-/// [`deadline`](crate::TransactOptions::deadline), too, or lets the body look at a flag of its own.
+/// It is good for one transaction: when [`Database::transact`](crate::Database::transact) runs a body again, that is
+/// another one, for which the body has to ask for a handle anew, and between two runs there is nothing to cancel. Who
+/// has to end all of it gives it a [`deadline`](crate::TransactOptions::deadline), too, or lets the body look at a flag
+/// of its own.
 #[derive(Clone, Debug)]
 pub struct CancelHandle(CancelToken);
 
 impl CancelHandle {
-    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later operation and the commit
-    /// fail with [`Error::Cancelled`](crate::Error::Cancelled), but for its rollback. A commit that has begun is not stopped.
+    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later operation and the
+    /// commit fail with [`Error::Cancelled`](crate::Error::Cancelled), but for its rollback. A commit that has begun is
+    /// not stopped.
     pub fn cancel(&self) {
         self.0.cancel();
     }
@@ -27,8 +29,8 @@ impl CancelHandle {
 }
 
 impl Transaction {
-    /// How it reads: as its options have it, or with locks, when [`Database::transact`](crate::Database::transact) runs it again
-    /// because what it had read without was changed by others.
+    /// How it reads: as its options have it, or with locks, when [`Database::transact`](crate::Database::transact) runs
+    /// it again because what it had read without was changed by others.
     pub fn read_mode(&self) -> ReadMode {
         self.txn.read_mode()
     }
@@ -38,13 +40,14 @@ impl Transaction {
         self.txn.set_deadline(deadline);
     }
 
-    /// How long each of its waits for a lock may last, until it fails with [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes.
+    /// How long each of its waits for a lock may last, until it fails with
+    /// [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes.
     pub fn set_lock_timeout(&mut self, timeout: Option<Duration>) {
         self.txn.set_lock_timeout(timeout);
     }
 
-    /// Whether to fail with [`Error::WouldBlock`](crate::Error::WouldBlock) instead of waiting for a lock. The failed operation changed
-    /// nothing, and the transaction goes on.
+    /// Whether to fail with [`Error::WouldBlock`](crate::Error::WouldBlock) instead of waiting for a lock. The failed
+    /// operation changed nothing, and the transaction goes on.
     pub fn set_no_wait(&mut self, no_wait: bool) {
         self.txn.set_no_wait(no_wait);
     }

@@ -8,7 +8,8 @@ use foreshore_txn::KeyBytes;
 use super::{KeyForm, KeyView};
 use crate::table::types::fields;
 
-/// Tuples in a type whose keys are shown by their fields: it may be named by anybody, and each may be within the one before.
+/// Tuples in a type whose keys are shown by their fields: it may be named by anybody, and each may be within the one
+/// before.
 const MOST_TUPLES: usize = 32;
 
 /// A key of a table with this type of keys.
@@ -33,7 +34,8 @@ pub(super) fn readable(key_type: &str, key: &KeyBytes) -> KeyView {
     KeyView { text, bytes: bytes.to_vec(), truncated, form }
 }
 
-/// A key, or the field that ends it, as text; `None`: these bytes are no encoding of that type, or nobody knows the type.
+/// A key, or the field that ends it, as text; `None`: these bytes are no encoding of that type, or nobody knows the
+/// type.
 fn last(key_type: &str, bytes: &[u8]) -> Option<String> {
     match key_type {
         "str" => <&str>::decode(bytes).ok().map(|text| format!("{text:?}")),

@@ -1,14 +1,15 @@
-//! Isolation end to end, with another configuration for each history, which is in the message when one fails: drawn are the lock
-//! table, the policy against deadlocks, the kind of intent locks, early lock release, the executions beside each other, who reads
-//! without locks, latches, the size of nodes and of the pool (pages have one size), and whatever else may matter (a test sees to it).
+//! Isolation end to end, with another configuration for each history, which is in the message when one fails: drawn are
+//! the lock table, the policy against deadlocks, the kind of intent locks, early lock release, the executions beside
+//! each other, who reads without locks, latches, the size of nodes and of the pool (pages have one size), and whatever
+//! else may matter (a test sees to it).
 //!
-//! Three judges look on. Histories of all operations are replayed in commit order (`history.rs`). Histories of appends to lists,
-//! which show the order of all before, go to `adya`, which knows nothing of the engine, and must be strictly serializable for it.
-//! And transfers between accounts, beside swaps in a ring (FoundationDB's *Cycle*), must leave sum and ring whole for whoever
-//! looks. What each judge is worth is shown with the engine's protections switched off.
+//! Three judges look on. Histories of all operations are replayed in commit order (`history.rs`). Histories of appends
+//! to lists, which show the order of all before, go to `adya`, which knows nothing of the engine, and must be strictly
+//! serializable for it. And transfers between accounts, beside swaps in a ring (FoundationDB's *Cycle*), must leave sum
+//! and ring whole for whoever looks. What each judge is worth is shown with the engine's protections switched off.
 //!
-//! A hundred thousand transactions; `FORESHORE_HISTORIES=10 cargo test -p foreshore --test suites --release campaign` for a million.
-//! `FORESHORE_SEED` runs one seed alone.
+//! A hundred thousand transactions; `FORESHORE_HISTORIES=10 cargo test -p foreshore --test suites --release campaign`
+//! for a million. `FORESHORE_SEED` runs one seed alone.
 
 use std::{
     collections::BTreeMap,
@@ -198,8 +199,9 @@ fn more_than_a_tenth(run: &Run, committed: u64) -> u64 {
     committed
 }
 
-/// Of the drawn histories more than two fifths of the transactions are committed, and of one in twenty hardly any may be: who
-/// dies under wait-die is not run again here, and uses up all that it has to do while the other waits for the disk.
+/// Of the drawn histories more than two fifths of the transactions are committed, and of one in twenty hardly any may
+/// be: who dies under wait-die is not run again here, and uses up all that it has to do while the other waits for the
+/// disk.
 #[test]
 fn histories_of_drawn_configurations_replay_in_commit_order() {
     let (mut committed, mut begun, mut poor) = (0, 0, Vec::new());
@@ -470,8 +472,8 @@ fn without_locking_every_judge_finds_something() {
     assert!(finds(&|seed| play(without(seed)).replayed.is_err()), "the replay is blind");
 }
 
-/// Whether somebody was told of a value that a power failure then took back: its writer had released its locks, and its commit was
-/// not durable.
+/// Whether somebody was told of a value that a power failure then took back: its writer had released its locks, and its
+/// commit was not durable.
 fn a_crash_takes_what_was_told(release_tags: bool) -> bool {
     let disk = FaultyDisk::new();
     let options = Options { release_tags, ..Options::default() };
@@ -495,8 +497,8 @@ fn a_crash_takes_what_was_told(release_tags: bool) -> bool {
             }
             false
         });
-        // As long as the reader is told of the old value, or of nothing. Who waits for the disk waits for longer than this; who
-        // does not may take its time on a busy machine.
+        // As long as the reader is told of the old value, or of nothing. Who waits for the disk waits for longer than
+        // this; who does not may take its time on a busy machine.
         let patience = if release_tags { Duration::from_millis(400) } else { Duration::from_secs(60) };
         let begun = Instant::now();
         let mut read = false;

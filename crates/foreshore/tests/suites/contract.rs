@@ -392,8 +392,8 @@ fn append_entries(way: Way) {
     assert!(db.verify().unwrap().is_sound());
 }
 
-/// What others have deleted was in the way as long as that was not durable; so was what a crash had taken back, beside any lazy commit
-/// whose locks had their tags in the same place.
+/// What others have deleted was in the way as long as that was not durable; so was what a crash had taken back, beside
+/// any lazy commit whose locks had their tags in the same place.
 #[test]
 fn what_is_deleted_is_in_no_append_s_way() {
     let directory = tempfile::tempdir().unwrap();
@@ -682,8 +682,8 @@ fn a_close_tells_how_many_transactions_it_cut_off() {
     assert_eq!(db.stats().cut_off, 1, "one has lost its changes");
 }
 
-/// A transaction found the database closed, was rolled back, and its changes were there at the next opening: its rollback
-/// was refused, and the last checkpoint did not know of it any more.
+/// A transaction found the database closed, was rolled back, and its changes were there at the next opening: its
+/// rollback was refused, and the last checkpoint did not know of it any more.
 #[test]
 fn what_is_rolled_back_while_the_database_is_closed_is_gone() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Random concurrent histories, replayed in commit order on a `BTreeMap`: every result that a committed transaction saw
-//! must come out again. Nodes hold four records, so that trees split and merge all the time, and the keys are few, so that
-//! transactions meet.
+//! must come out again. Nodes hold four records, so that trees split and merge all the time, and the keys are few, so
+//! that transactions meet.
 
 use std::{
     ops::Bound,
@@ -459,8 +459,8 @@ pub(crate) fn play(run: Run) -> Played {
     }
 }
 
-/// Verifies. Locks of a submitted transaction are given back behind its result, and a policy against deadlocks may want that
-/// nobody waits for that.
+/// Verifies. Locks of a submitted transaction are given back behind its result, and a policy against deadlocks may want
+/// that nobody waits for that.
 fn verify(db: &Database) -> VerifyReport {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

@@ -1,12 +1,13 @@
 //! The anomalies of Adya and of the Hermitage suite, as schedules of two or three transactions.
 //!
-//! Each schedule is run step by step. A step that would have to wait is refused (`no_wait`; beside a plan nobody waits), and
-//! its transaction is rolled back, as a deadlock's victim would be; so is one whose reads without locks are stale. A schedule then tells whether those that committed saw
-//! or left behind something that no serial run gives. Which level prevents what is a table; the proof that the schedules can
-//! find something is the last test: with locking switched off, every anomaly shows.
+//! Each schedule is run step by step. A step that would have to wait is refused (`no_wait`; beside a plan nobody
+//! waits), and its transaction is rolled back, as a deadlock's victim would be; so is one whose reads without locks are
+//! stale. A schedule then tells whether those that committed saw or left behind something that no serial run gives.
+//! Which level prevents what is a table; the proof that the schedules can find something is the last test: with locking
+//! switched off, every anomaly shows.
 //!
-//! A planned, submitted or served transaction declares a plan in which nothing is that the schedule touches, so that it can go step by
-//! step: its body does the steps that are sent to it, and locks each when it comes.
+//! A planned, submitted or served transaction declares a plan in which nothing is that the schedule touches, so that it
+//! can go step by step: its body does the steps that are sent to it, and locks each when it comes.
 
 use std::{
     sync::{Arc, mpsc},
@@ -262,8 +263,8 @@ fn pmp(db: &Database, how: How) -> bool {
     t1.commit() && before != after
 }
 
-/// The same for a predicate that is written: T1 raises all values by 10, T2 deletes where the value is 20, and meets one
-/// row after the raise and the other before it.
+/// The same for a predicate that is written: T1 raises all values by 10, T2 deletes where the value is 20, and meets
+/// one row after the raise and the other before it.
 fn pmp_write(db: &Database, how: How) -> bool {
     let (mut t1, mut t2) = (Session::begin(db, how), Session::begin(db, how));
     assert_eq!(t1.scan(), Some(vec![(1, 10), (2, 20)]));

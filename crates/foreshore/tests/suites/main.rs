@@ -1,4 +1,5 @@
-//! The suites that hold however a transaction runs: dynamic, planned, submitted to the threads of partitioned execution, or drawn by them.
+//! The suites that hold however a transaction runs: dynamic, planned, submitted to the threads of partitioned
+//! execution, or drawn by them.
 
 mod campaign;
 mod contract;

@@ -50,7 +50,8 @@ impl Way {
     }
 }
 
-/// A procedure of a single transaction: what tells its footprint, until it has been drawn; its body; and what came of it.
+/// A procedure of a single transaction: what tells its footprint, until it has been drawn; its body; and what came of
+/// it.
 struct Single<R, D, F> {
     foresee: Option<D>,
     body: F,
@@ -79,7 +80,8 @@ where
     }
 }
 
-/// Lets a thread of partitioned execution draw this one transaction; gives what waits for its result, durable as the options say.
+/// Lets a thread of partitioned execution draw this one transaction; gives what waits for its result, durable as the
+/// options say.
 pub(crate) fn serve<R: Send + 'static>(
     db: &Database,
     options: &TransactOptions,

@@ -1,5 +1,5 @@
-//! Test-and-test-and-set with exponential backoff (Böttcher et al. 2020, §4.5): the more often a waiter has found the latch
-//! taken, the longer it stays away.
+//! Test-and-test-and-set with exponential backoff (Böttcher et al. 2020, §4.5): the more often a waiter has found the
+//! latch taken, the longer it stays away.
 
 use super::{Latch, Leaving, Ttas, spin};
 

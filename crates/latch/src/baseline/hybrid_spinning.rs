@@ -1,9 +1,10 @@
-//! The hybrid latch of Böttcher et al. 2020, §2.3 and Listing 2, without a parking lot (Table 3: *hybrid locking* beside the one
-//! with it): a reader-writer spinlock and a version. Who waits looks more and more rarely, as for the
+//! The hybrid latch of Böttcher et al. 2020, §2.3 and Listing 2, without a parking lot (Table 3: *hybrid locking*
+//! beside the one with it): a reader-writer spinlock and a version. Who waits looks more and more rarely, as for the
 //! [`OptimisticLatch`](super::OptimisticLatch).
 //!
-//! Nobody sleeps, so nobody is to be woken: while a writer is inside the word is its own, and it leaves with a store. In the road's
-//! latch, whose word says who sleeps, it takes a change. The fences are that latch's ([`HybridLatch`](crate::HybridLatch)).
+//! Nobody sleeps, so nobody is to be woken: while a writer is inside the word is its own, and it leaves with a store.
+//! In the road's latch, whose word says who sleeps, it takes a change. The fences are that latch's
+//! ([`HybridLatch`](crate::HybridLatch)).
 
 use foreshore_env::sync::atomic::{
     AtomicU64,
@@ -19,7 +20,8 @@ const SHARER: u64 = 2;
 /// A reader-writer spinlock with a version. Unfair; a stream of sharers starves who wants to be alone.
 #[derive(Debug, Default)]
 pub struct HybridSpinning {
-    /// Bit 0: held exclusively; the bits above: sharers. Written by everybody while it is not held exclusively, then by the holder.
+    /// Bit 0: held exclusively; the bits above: sharers. Written by everybody while it is not held exclusively, then by
+    /// the holder.
     word: AtomicU64,
     /// Changes so far. Written by the exclusive holder, read by everybody.
     version: AtomicU64,
@@ -31,13 +33,14 @@ const _: () = assert!(size_of::<HybridSpinning>() == 16);
 impl HybridSpinning {
     #[inline]
     fn try_enter(&self) -> Option<()> {
-        // Acquire: partners are the Releases in `leave` and `leave_shared`. A look before the leap keeps failures from writing.
+        // Acquire: partners are the Releases in `leave` and `leave_shared`. A look before the leap keeps failures from
+        // writing.
         if self.word.load(Relaxed) != 0 || self.word.compare_exchange(0, EXCLUSIVE, Acquire, Relaxed).is_err()
         {
             return None;
         }
-        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also sees
-        // EXCLUSIVE or something newer.
+        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also
+        // sees EXCLUSIVE or something newer.
         fence(Release);
         Some(())
     }

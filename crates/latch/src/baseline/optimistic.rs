@@ -1,11 +1,11 @@
-//! The optimistic latch of Böttcher et al. 2020, §2.1 and Listing 1: a version whose lowest bit says that somebody changes
-//! the content. There is no shared mode: a reader that keeps failing has to be alone.
+//! The optimistic latch of Böttcher et al. 2020, §2.1 and Listing 1: a version whose lowest bit says that somebody
+//! changes the content. There is no shared mode: a reader that keeps failing has to be alone.
 //!
-//! The paper does not say how who wants to change something waits for this latch. Here he looks more and more rarely, which §4.5
-//! finds to be the best way to spin.
+//! The paper does not say how who wants to change something waits for this latch. Here he looks more and more rarely,
+//! which §4.5 finds to be the best way to spin.
 //!
-//! It departs from the listing by the fences that a weak memory model asks for, as the [`HybridLatch`](crate::HybridLatch) does;
-//! with one word for both, the order of two loads is no question here.
+//! It departs from the listing by the fences that a weak memory model asks for, as the
+//! [`HybridLatch`](crate::HybridLatch) does; with one word for both, the order of two loads is no question here.
 
 use foreshore_env::sync::atomic::{
     AtomicU64,
@@ -38,8 +38,8 @@ impl OptimisticLatch {
         if word & LOCKED != 0 || self.word.compare_exchange(word, word | LOCKED, Acquire, Relaxed).is_err() {
             return None;
         }
-        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also sees
-        // LOCKED or something newer.
+        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also
+        // sees LOCKED or something newer.
         fence(Release);
         Some(word | LOCKED)
     }

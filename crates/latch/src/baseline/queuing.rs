@@ -1,7 +1,7 @@
-//! The queuing reader-writer latch of Krieger, Stumm, Unrau and Hanna, "A Fair Fast Scalable Reader-Writer Lock", 1993, which
-//! makes the one of Mellor-Crummey and Scott, 1991, a doubly linked list; `tbb::queuing_rw_mutex` of the paper (Böttcher et al.
-//! 2020, §3.2 and Table 2) is of this kind. Everybody waits in the order of arrival, and spins on a word of his own node, on
-//! his stack.
+//! The queuing reader-writer latch of Krieger, Stumm, Unrau and Hanna, "A Fair Fast Scalable Reader-Writer Lock", 1993,
+//! which makes the one of Mellor-Crummey and Scott, 1991, a doubly linked list; `tbb::queuing_rw_mutex` of the paper
+//! (Böttcher et al. 2020, §3.2 and Table 2) is of this kind. Everybody waits in the order of arrival, and spins on a
+//! word of his own node, on his stack.
 //!
 //! ```text
 //!                                                          tail
@@ -9,15 +9,16 @@
 //!   reading ◀── prev, next ──▶ reading ◀── prev, next ──▶ writer who waits
 //! ```
 //!
-//! Who finds a reader that reads before him reads, too; who finds one that waits is let in by him. The head's owner lets the
-//! node behind him go on when he leaves. A reader who is not the head leaves from the middle of the list: he holds the
-//! node before his, so that its owner stays, then his own, so that the reader behind him does, and links the two.
+//! Who finds a reader that reads before him reads, too; who finds one that waits is let in by him. The head's owner
+//! lets the node behind him go on when he leaves. A reader who is not the head leaves from the middle of the list: he
+//! holds the node before his, so that its owner stays, then his own, so that the reader behind him does, and links the
+//! two.
 //!
-//! It departs from the paper twice. There a reader could be forgotten that arrived while the one before began to read; here
-//! who arrives writes that he is there in the step that looks at the state (`FOLLOWED`). And there a reader touches the
-//! node before his own without knowing that it is still one; nodes on stacks do not allow that. So he says so first, by a bit of
-//! `prev`, and who takes `prev` away from a reader that has said so waits until the reader has noticed. Everybody waits as `tbb`'s
-//! threads do.
+//! It departs from the paper twice. There a reader could be forgotten that arrived while the one before began to read;
+//! here who arrives writes that he is there in the step that looks at the state (`FOLLOWED`). And there a reader
+//! touches the node before his own without knowing that it is still one; nodes on stacks do not allow that. So he says
+//! so first, by a bit of `prev`, and who takes `prev` away from a reader that has said so waits until the reader has
+//! noticed. Everybody waits as `tbb`'s threads do.
 //!
 //! An attempt to share is refused beside readers: it could not look at the last node, which may go at any moment, and
 //! who has a place in the queue has to wait for his turn.
@@ -67,7 +68,8 @@ struct Node {
     held: AtomicBool,
     /// The node behind this one. Written by its owner, and by who holds this node.
     next: AtomicPtr<Node>,
-    /// The node before a reader's, and the bit [`TOUCHED`]; null at the head. Taken away by the owner of the node before.
+    /// The node before a reader's, and the bit [`TOUCHED`]; null at the head. Taken away by the owner of the node
+    /// before.
     prev: AtomicPtr<Node>,
 }
 
@@ -128,8 +130,8 @@ impl Node {
         self.held.store(false, Release);
     }
 
-    /// The reader `behind` gets another node before it than this one, which this thread holds. Afterwards it knows nothing of
-    /// this one.
+    /// The reader `behind` gets another node before it than this one, which this thread holds. Afterwards it knows
+    /// nothing of this one.
     #[inline]
     fn hand_over(&self, behind: &Node, before: *mut Node) {
         // AcqRel: partners are the accesses to `prev` of the reader behind.
@@ -208,8 +210,8 @@ impl QueuingRw {
         if self.leaves_last(node, ptr::null_mut()) {
             return;
         }
-        // SAFETY: a writer behind waits for this thread; a reader does not leave without holding this node, or having been
-        // told of another.
+        // SAFETY: a writer behind waits for this thread; a reader does not leave without holding this node, or having
+        // been told of another.
         let behind = unsafe { &*node.await_next() };
         if behind.state.load(Relaxed) == WRITER {
             behind.let_in();
@@ -225,8 +227,8 @@ impl QueuingRw {
         if node.prev.compare_exchange(before, touched, AcqRel, Relaxed).is_err() {
             return false;
         }
-        // SAFETY: its owner does not let it go before it has taken it out of this node's `prev`; then it sees the bit, and waits
-        // until this thread has released the node.
+        // SAFETY: its owner does not let it go before it has taken it out of this node's `prev`; then it sees the bit,
+        // and waits until this thread has released the node.
         let before = unsafe { &*before };
         if !before.try_hold() {
             if node.prev.compare_exchange(touched, before.address(), AcqRel, Acquire).is_err() {

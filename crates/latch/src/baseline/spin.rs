@@ -22,9 +22,9 @@ pub(super) fn until(mut done: impl FnMut() -> bool) {
 /// The longest wait of [`yielding`] between two looks, in pauses.
 const MOST_PAUSES: u32 = 16;
 
-/// Looks until it is `done`. After the looks in vain it pauses once, twice, four times and so on, and lets others run after all later ones:
-/// so the latches wait that the paper has from Intel's TBB (Böttcher et al. 2020, §3.2). Who lets others run is away for a system
-/// call, even if there is nobody.
+/// Looks until it is `done`. After the looks in vain it pauses once, twice, four times and so on, and lets others run
+/// after all later ones: so the latches wait that the paper has from Intel's TBB (Böttcher et al. 2020, §3.2). Who lets
+/// others run is away for a system call, even if there is nobody.
 pub(super) fn yielding(mut done: impl FnMut() -> bool) {
     let mut pauses = 1;
     while !done() {
@@ -39,8 +39,8 @@ pub(super) fn yielding(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Makes attempts until one gives something, and stays away for 2ⁿ pauses after the n-th in vain; n grows up to [`MAX_EXPONENT`]
-/// (Böttcher et al. 2020, §4.5).
+/// Makes attempts until one gives something, and stays away for 2ⁿ pauses after the n-th in vain; n grows up to
+/// [`MAX_EXPONENT`] (Böttcher et al. 2020, §4.5).
 pub(super) fn backing_off<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let mut spin = Spin::default();
     let mut failures = 0;

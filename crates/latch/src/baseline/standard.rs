@@ -1,6 +1,6 @@
-//! The standard library's mutex and reader-writer lock, in the place of the paper's `std::mutex` and `std::shared_mutex`
-//! (Böttcher et al. 2020, Table 2). On Linux both are futexes, as the paper's adaptive locks are: 8 and 12 bytes instead of
-//! 40 and 56.
+//! The standard library's mutex and reader-writer lock, in the place of the paper's `std::mutex` and
+//! `std::shared_mutex` (Böttcher et al. 2020, Table 2). On Linux both are futexes, as the paper's adaptive locks are: 8
+//! and 12 bytes instead of 40 and 56.
 
 use foreshore_env::sync::{Mutex, RwLock};
 

@@ -1,5 +1,5 @@
-//! Test-and-set: the exclusive spinlock of Böttcher et al. 2020, Table 2, as plain as it can be. Each look is a write, so
-//! waiters take the cache line from each other and from the holder. 64 bits, because the paper found a byte slower.
+//! Test-and-set: the exclusive spinlock of Böttcher et al. 2020, Table 2, as plain as it can be. Each look is a write,
+//! so waiters take the cache line from each other and from the holder. 64 bits, because the paper found a byte slower.
 
 use foreshore_env::sync::atomic::{
     AtomicU64,

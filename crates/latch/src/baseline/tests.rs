@@ -240,8 +240,8 @@ mod suite {
         assert!(latch.try_exclusive(|| ()).is_some(), "{name}: something was left");
     }
 
-    /// Whoever waits enters in the end: many rounds by writers and readers that all want in at once. The threads are not
-    /// joined before they say that they are done, so that a lost wake-up fails the test instead of hanging it.
+    /// Whoever waits enters in the end: many rounds by writers and readers that all want in at once. The threads are
+    /// not joined before they say that they are done, so that a lost wake-up fails the test instead of hanging it.
     pub(super) fn nobody_is_forgotten<L: Latch>(name: &str) {
         const THREADS: u64 = 6;
         let latch = Arc::new(L::default());

@@ -1,5 +1,5 @@
-//! Test-and-test-and-set (Böttcher et al. 2020, §3.1): a waiter reads until the latch looks free, so that its cache line
-//! stays shared meanwhile, and pauses between two looks.
+//! Test-and-test-and-set (Böttcher et al. 2020, §3.1): a waiter reads until the latch looks free, so that its cache
+//! line stays shared meanwhile, and pauses between two looks.
 
 use foreshore_env::sync::atomic::{
     AtomicU64,

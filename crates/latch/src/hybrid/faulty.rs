@@ -1,4 +1,5 @@
-//! Steps of the latch with a fault planted in each, for the models that must catch them. Not part of any build but theirs.
+//! Steps of the latch with a fault planted in each, for the models that must catch them. Not part of any build but
+//! theirs.
 
 use foreshore_env::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},

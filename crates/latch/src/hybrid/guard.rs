@@ -25,8 +25,8 @@ pub struct SharedGuard<'a> {
 #[derive(Debug)]
 pub struct ExclusiveGuard<'a> {
     latch: &'a HybridLatch,
-    /// What the version will be. Read on entering, when the line has just come: others may have it when the holder leaves, and a
-    /// look before the store would fetch it twice.
+    /// What the version will be. Read on entering, when the line has just come: others may have it when the holder
+    /// leaves, and a look before the store would fetch it twice.
     version: Version,
     thread: NotSend,
 }
@@ -48,7 +48,8 @@ impl<'a> SharedGuard<'a> {
 }
 
 impl<'a> ExclusiveGuard<'a> {
-    /// For a thread that has entered exclusively, and found `version`; `HybridLatch::exclusive_guard` sets the fence that belongs to it.
+    /// For a thread that has entered exclusively, and found `version`; `HybridLatch::exclusive_guard` sets the fence
+    /// that belongs to it.
     #[inline]
     pub(super) fn new(latch: &'a HybridLatch, version: Version) -> ExclusiveGuard<'a> {
         latched();

@@ -24,13 +24,14 @@ use crate::parking::{self, Ended, Next, Pass, Wait};
 /// Races that a woken thread may lose before the latch is handed to it. Models are smaller.
 pub(super) const RACES: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
 
-/// Rounds of spinning before a thread sleeps; round *n* pauses 2ⁿ times. 255 pauses in all are less than a sleep and a wake-up
-/// take: who sleeps while the latch of a hot page changes hands makes all behind him wait.
+/// Rounds of spinning before a thread sleeps; round *n* pauses 2ⁿ times. 255 pauses in all are less than a sleep and a
+/// wake-up take: who sleeps while the latch of a hot page changes hands makes all behind him wait.
 const SPIN_ROUNDS: u32 = 8;
 
 impl HybridLatch {
-    /// Waits without end, and without a look around: nothing but the holder ends the wait. Hundreds of threads that wait for
-    /// one which has lost its processor would otherwise take turns with it, only to find that nothing has happened.
+    /// Waits without end, and without a look around: nothing but the holder ends the wait. Hundreds of threads that
+    /// wait for one which has lost its processor would otherwise take turns with it, only to find that nothing has
+    /// happened.
     #[cold]
     pub(super) fn wait_always(&self, wish: Wish) {
         while self.wait(wish, None, None).is_err() {}
@@ -71,8 +72,8 @@ impl HybridLatch {
                 Ended::Granted if panicked.is_none() => return Ok(()),
                 Ended::Granted => self.leave(wish.unit(), 0),
                 Ended::Deadline | Ended::GaveUp => {
-                    // Clears the note if it was the last, and lets in the sharers behind a writer: they need not wait for
-                    // the sharers that hold the latch.
+                    // Clears the note if it was the last, and lets in the sharers behind a writer: they need not wait
+                    // for the sharers that hold the latch.
                     self.pass_on(0, 0);
                     if panicked.is_none() {
                         let ended =

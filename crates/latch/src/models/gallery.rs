@@ -1,4 +1,5 @@
-//! The gallery's latches: every pair of operations on two threads, and three threads where there is a queue. The words that a latch guards are relaxed; what it orders is what its own atomics order.
+//! The gallery's latches: every pair of operations on two threads, and three threads where there is a queue. The words
+//! that a latch guards are relaxed; what it orders is what its own atomics order.
 //!
 //! `Tas` has no model: its waiters write at every look, and the search for interleavings of those writes has no end.
 

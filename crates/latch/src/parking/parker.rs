@@ -22,8 +22,8 @@ pub(super) struct Parker {
 }
 
 impl Parker {
-    /// Sleeps until there is an answer, until `until` if that is given, or until woken for no reason. Takes the answer, if there is one:
-    /// whether it was granted.
+    /// Sleeps until there is an answer, until `until` if that is given, or until woken for no reason. Takes the answer,
+    /// if there is one: whether it was granted.
     #[track_caller]
     pub(super) fn sleep(&self, until: Option<Instant>) -> Option<bool> {
         let mut answer = self.answer.lock();

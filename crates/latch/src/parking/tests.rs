@@ -247,8 +247,8 @@ fn a_panic_passes_its_wake_up_on() {
     });
 }
 
-/// LATCH-9. A `look` that itself waits in the lot: both waits are answered while the inner one lasts, and neither answer
-/// may end the other wait or be lost.
+/// LATCH-9. A `look` that itself waits in the lot: both waits are answered while the inner one lasts, and neither
+/// answer may end the other wait or be lost.
 #[test]
 fn a_look_that_waits_keeps_both_answers() {
     let (outer, inner) = (address(), address());

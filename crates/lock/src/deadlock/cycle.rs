@@ -1,11 +1,12 @@
 //! Cycles of those who wait for each other: the exact walk that confirms a suspicion.
 //!
 //! # Why a confirmed cycle is one
-//! LOCK-7. A transaction that waits releases nothing (LOCK-10). Let the walk find a cycle, then note nothing but its members' wait
-//! words, then check every edge under its latch, then find the words unchanged. Each member has been in one and the same
-//! wait from before the first check to after the last, since words never repeat (LOCK-4); so it has neither released nor
-//! asked for anything, its request has not been granted, and two requests of one queue do not change places. Every edge
-//! that was true once in that time was true all the time, in particular all of them at its end.
+//! LOCK-7. A transaction that waits releases nothing (LOCK-10). Let the walk find a cycle, then note nothing but its
+//! members' wait words, then check every edge under its latch, then find the words unchanged. Each member has been in
+//! one and the same wait from before the first check to after the last, since words never repeat (LOCK-4); so it has
+//! neither released nor asked for anything, its request has not been granted, and two requests of one queue do not
+//! change places. Every edge that was true once in that time was true all the time, in particular all of them at its
+//! end.
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};

@@ -25,7 +25,8 @@ pub(crate) struct Detector {
     /// Whether a suspicion has to be confirmed.
     confirms: bool,
     victims: VictimPolicy,
-    /// Held while a cycle is confirmed and resolved, so that one cycle has one victim. Queue latches are taken under it.
+    /// Held while a cycle is confirmed and resolved, so that one cycle has one victim. Queue latches are taken under
+    /// it.
     resolving: Mutex<()>,
     /// Of everybody who gave way, for whatever reason.
     history: History,
@@ -177,8 +178,8 @@ impl Detector {
         }
     }
 
-    /// Makes a member the victim, one of the lowest priority (LOCK-18). `false` if its wait has ended meanwhile, and with it
-    /// the deadlock.
+    /// Makes a member the victim, one of the lowest priority (LOCK-18). `false` if its wait has ended meanwhile, and
+    /// with it the deadlock.
     fn resolve(&self, manager: &LockManager, cycle: &[Member]) -> bool {
         let age = |member: &Member| {
             let slot = manager.slots.get(member.slot);

@@ -1,7 +1,7 @@
 //! Sets of slots, and the sets that waiters publish.
 //!
-//! Kimura et al. use Bloom filters because they do not know how many threads there are; here the slots are counted, and a
-//! bit for each makes a digest exact in 128 bytes.
+//! Kimura et al. use Bloom filters because they do not know how many threads there are; here the slots are counted, and
+//! a bit for each makes a digest exact in 128 bytes.
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -51,8 +51,8 @@ impl SlotSet {
     }
 }
 
-/// A set that is written by one thread at a time and read by all, word by word: a reader may see half of a change. It is a
-/// hint, to be confirmed.
+/// A set that is written by one thread at a time and read by all, word by word: a reader may see half of a change. It
+/// is a hint, to be confirmed.
 #[derive(Debug, Default)]
 pub(crate) struct Digest([AtomicU64; WORDS]);
 

@@ -1,7 +1,7 @@
 //! Dreadlocks: Koskinen and Herlihy 2008, as Kimura et al. 2012, §4.2 and Algorithm 5, adapt them to lock queues.
 //!
-//! Every waiter has a digest on its own cache lines: whom it waits for. Who finds itself in the digests of those it waits
-//! for is in a cycle. Nothing is spent by those who never wait. Where this departs from the paper:
+//! Every waiter has a digest on its own cache lines: whom it waits for. Who finds itself in the digests of those it
+//! waits for is in a cycle. Nothing is spent by those who never wait. Where this departs from the paper:
 //!
 //! - A digest names whom its owner waits for directly, and the looker takes the closure itself. The paper's digests hold
 //!   the closure, one step more with every look: with 10 ms of sleep between two looks a cycle of eight would take 80 ms.
@@ -16,12 +16,12 @@
 //! The algorithm as it is printed is in `baseline/propagated.rs`.
 //!
 //! # Why no cycle is missed
-//! LOCK-11: while its owner waits, a digest has everybody in it who is in its owner's way. It is stored under the latch as the
-//! wait begins. After that somebody new gets into the way only as a holder that wants or gets more, who adds itself
-//! (`announce`), or as one that is granted what a conversion conflicts with, and the granter adds it (`pass`). Of a
-//! cycle's members consider the last that fenced after its wait began. The digests of all others were stored before
-//! their fences, so it sees them; whoever was added later to one of them had been granted something, and so was running
-//! and began its own wait, with its own fence, after that.
+//! LOCK-11: while its owner waits, a digest has everybody in it who is in its owner's way. It is stored under the latch
+//! as the wait begins. After that somebody new gets into the way only as a holder that wants or gets more, who adds
+//! itself (`announce`), or as one that is granted what a conversion conflicts with, and the granter adds it (`pass`).
+//! Of a cycle's members consider the last that fenced after its wait began. The digests of all others were stored
+//! before their fences, so it sees them; whoever was added later to one of them had been granted something, and so was
+//! running and began its own wait, with its own fence, after that.
 
 use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
 
@@ -48,8 +48,8 @@ pub(super) fn suspects(manager: &LockManager, me: Member, again: bool) -> bool {
     false
 }
 
-/// Takes the digest of a waiter anew. It is true already (LOCK-11); should it ever not be, a deadlock would last for a nap, the
-/// longest of which is 160 ms, not for ever.
+/// Takes the digest of a waiter anew. It is true already (LOCK-11); should it ever not be, a deadlock would last for a
+/// nap, the longest of which is 160 ms, not for ever.
 fn refresh(manager: &LockManager, me: Member) {
     me.blockers_seen(manager, |blockers| {
         let wait = manager.slots.wait_of(me.slot);

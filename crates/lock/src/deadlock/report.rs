@@ -182,8 +182,8 @@ pub struct DeadlockReport {
 }
 
 impl DeadlockReport {
-    /// The same for somebody who has tried again until the limit to the wait was over: the lock that the victim wanted last, for which it
-    /// had waited so long in all, and who was in its way.
+    /// The same for somebody who has tried again until the limit to the wait was over: the lock that the victim wanted
+    /// last, for which it had waited so long in all, and who was in its way.
     pub fn refusal(&self, waited: Duration, timeout: Option<Duration>) -> Box<Refusal> {
         let wish = self.cycle.iter().find(|edge| edge.txn == self.victim);
         let holders = self.blockers.iter().map(|BlockerView { txn, mode, .. }| Holder {

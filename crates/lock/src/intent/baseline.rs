@@ -6,8 +6,8 @@ use super::EntryIndex;
 use super::entries::{Entries, Tags};
 pub(crate) use inherited::{Heritage, Inherited};
 
-/// Intent locks are ordinary requests in the lock table, under a name of the table's own. Here are only the tags, of which
-/// a table needs two.
+/// Intent locks are ordinary requests in the lock table, under a name of the table's own. Here are only the tags, of
+/// which a table needs two.
 #[derive(Debug)]
 pub(crate) struct InTable {
     tags: Entries<Tags>,

@@ -1,5 +1,5 @@
-//! Intent locks that cost no shared write: the pattern of Jung et al. 2013 (store mine, fence, read theirs) applied to the
-//! locks of Kimura et al. 2012, §3.2.
+//! Intent locks that cost no shared write: the pattern of Jung et al. 2013 (store mine, fence, read theirs) applied to
+//! the locks of Kimura et al. 2012, §3.2.
 //!
 //! ```text
 //!   an intent lock (IS, IX)                      an absolute lock (S, SIX, X), under the entry's latch
@@ -17,13 +17,13 @@
 //! ```
 //!
 //! LOCK-15. Of an intent and an absolute request that begin at a time, each behind its fence, at least one sees the
-//! other: an intent that found the flag down is in its line when the absolute request looks. Of the end of an intent and
-//! an absolute request that begins, likewise: if the request still saw the lock, the leaver sees the flag, and
+//! other: an intent that found the flag down is in its line when the absolute request looks. Of the end of an intent
+//! and an absolute request that begins, likewise: if the request still saw the lock, the leaver sees the flag, and
 //! comes for the latch, which the request holds until it stands in the list. While the flag is up everything happens
 //! under the latch, in the order of arrival, as in `Lightweight`.
 //!
-//! An intent that was published for a moment and taken back may have been seen; so who takes it back grants to those in the
-//! list what can be granted, too.
+//! An intent that was published for a moment and taken back may have been seen; so who takes it back grants to those in
+//! the list what can be granted, too.
 //!
 //! An absolute request looks at all slots ever used: it pays for everybody.
 
@@ -142,7 +142,8 @@ impl Private {
             return granted.then(|| self.tag(slots, index, wanted));
         }
         let entry = self.entries.get(index);
-        // Who publishes although the flag is up is in the way of those who wait until he takes it back, and then others are.
+        // Who publishes although the flag is up is in the way of those who wait until he takes it back, and then others
+        // are.
         if entry.flag.load(Relaxed) == 0 {
             slots.get(hold.slot).intents.set(hold.place, index, wanted);
             // LOCK-15: partner is the fence in `Entry::raise`.
@@ -341,7 +342,8 @@ mod tests {
 
     use super::*;
 
-    /// The first table of a user shared a place with the volume, so that each of its commits left its tag for all tables.
+    /// The first table of a user shared a place with the volume, so that each of its commits left its tag for all
+    /// tables.
     #[test]
     fn the_volume_and_a_table_keep_their_tags_apart() {
         let (tags, volume) = (OwnTags::default(), EntryIndex(VOLUME));

@@ -11,12 +11,12 @@ use super::{EntryIndex, IntentMode};
 /// Intent locks that are published without a mutex: more tables than nearly every transaction touches.
 const INLINE: usize = 16;
 
-/// The intent locks of a slot, in the order of its owner's list. Written by the owner, or while it waits for an entry by
-/// whoever grants it that, under the entry's latch; read by everybody. A lock that moves down, for others before it have ended, does so under
-/// its entry's latch.
+/// The intent locks of a slot, in the order of its owner's list. Written by the owner, or while it waits for an entry
+/// by whoever grants it that, under the entry's latch; read by everybody. A lock that moves down, for others before it
+/// have ended, does so under its entry's latch.
 ///
-/// `Lightweight` uses it as a hint for the search for deadlocks (LOCK-8); for `Private` it is the truth (LOCK-15). Where
-/// requests are in the lock table, it tells views what their names mean.
+/// `Lightweight` uses it as a hint for the search for deadlocks (LOCK-8); for `Private` it is the truth (LOCK-15).
+/// Where requests are in the lock table, it tells views what their names mean.
 #[derive(Debug)]
 pub(crate) struct Published {
     /// Entry × 8 + mode.

@@ -1,5 +1,5 @@
-//! Those who wait for an entry: a list in the order of arrival, which is also the announcement of absolute requests. A new
-//! request is not granted past an earlier waiter that it conflicts with.
+//! Those who wait for an entry: a list in the order of arrival, which is also the announcement of absolute requests. A
+//! new request is not granted past an earlier waiter that it conflicts with.
 
 use foreshore_env::sync::Mutex;
 use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -54,8 +54,8 @@ impl Waiters {
         slots.wait_of(hold.slot).begin(Subject::Table(index), &blockers)
     }
 
-    /// Ends the wait of a slot, however it stands (LOCK-6). If it was not granted, `pass` grants to the others what can be
-    /// granted; it is told who has gone, unless that one stays as a holder.
+    /// Ends the wait of a slot, however it stands (LOCK-6). If it was not granted, `pass` grants to the others what can
+    /// be granted; it is told who has gone, unless that one stays as a holder.
     pub(super) fn end_wait(
         &self,
         slots: &Slots,
@@ -89,9 +89,9 @@ impl Waiters {
         }
     }
 
-    /// Grants to waiters what can be granted, conversions first, then oldest first. `left` has neither a lock nor a wish here
-    /// any more. `free` says whether the holders allow a wish, `grant` makes a waiter a holder. Stops granting when `wakes`
-    /// is full.
+    /// Grants to waiters what can be granted, conversions first, then oldest first. `left` has neither a lock nor a
+    /// wish here any more. `free` says whether the holders allow a wish, `grant` makes a waiter a holder. Stops
+    /// granting when `wakes` is full.
     #[cold]
     pub(super) fn pass(
         &self,

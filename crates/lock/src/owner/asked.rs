@@ -1,8 +1,8 @@
-//! Locks for somebody who does not sleep: a thread that works for many transactions asks in their names, and looks again when
-//! it comes by. And giving locks back in parts, by whoever looks after that part of the table.
+//! Locks for somebody who does not sleep: a thread that works for many transactions asks in their names, and looks
+//! again when it comes by. And giving locks back in parts, by whoever looks after that part of the table.
 //!
-//! While it is not granted, such a request is a wait like others (LOCK-4, LOCK-6): it is in its queue, deadlocks through it
-//! are found, by others and by the looks of this one.
+//! While it is not granted, such a request is a wait like others (LOCK-4, LOCK-6): it is in its queue, deadlocks
+//! through it are found, by others and by the looks of this one.
 
 use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::atomic::Ordering::Relaxed;
@@ -34,8 +34,8 @@ pub(super) struct Asked {
 }
 
 impl LockOwner {
-    /// As [`LockOwner::acquire`], but comes back when it would wait: `false`, and the wait goes on. Nothing else may be asked
-    /// for until [`LockOwner::look`] has said that it has ended. Dropping the owner ends it too.
+    /// As [`LockOwner::acquire`], but comes back when it would wait: `false`, and the wait goes on. Nothing else may be
+    /// asked for until [`LockOwner::look`] has said that it has ended. Dropping the owner ends it too.
     pub fn ask(
         &mut self,
         table: TableId,
@@ -55,7 +55,8 @@ impl LockOwner {
         self.begin_asking(wish, None, table, Some(key), wait)
     }
 
-    /// Enters the queue for what was not free; whether it was all the same. `key`: unless it is a lock on a table, `coarse`.
+    /// Enters the queue for what was not free; whether it was all the same. `key`: unless it is a lock on a table,
+    /// `coarse`.
     pub(super) fn begin_asking(
         &mut self,
         wish: Wish,
@@ -126,8 +127,8 @@ impl LockOwner {
         let _ = self.end_asking(Stopped::Cancelled, None);
     }
 
-    /// Whether [`LockOwner::look`] would say that what was asked for is granted, or fail because somebody has refused it. Looks
-    /// neither at the time nor for deadlocks.
+    /// Whether [`LockOwner::look`] would say that what was asked for is granted, or fail because somebody has refused
+    /// it. Looks neither at the time nor for deadlocks.
     pub fn has_been_answered(&self) -> bool {
         self.asked.as_ref().is_none_or(|asked| self.manager.slots.wait_of(self.slot).word() != asked.word)
     }
@@ -138,8 +139,8 @@ impl LockOwner {
         self.release_chosen(0, |lock| which(lock.name), tag, |_| {});
     }
 
-    /// Of a transaction that has ended: gives back the locks on keys that it acquired after the first `count`, leaving `tag` as
-    /// [`LockOwner::release_all`] does. `passed` is told the names of those that somebody has waited for.
+    /// Of a transaction that has ended: gives back the locks on keys that it acquired after the first `count`, leaving
+    /// `tag` as [`LockOwner::release_all`] does. `passed` is told the names of those that somebody has waited for.
     pub fn release_later(&mut self, count: usize, tag: Option<Lsn>, passed: impl FnMut(LockName)) {
         if self.lock_count() > count {
             self.release_chosen(count, |_| true, tag, passed);

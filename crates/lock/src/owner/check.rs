@@ -9,8 +9,8 @@ use crate::name::{KeyRef, LockName};
 
 impl LockOwner {
     /// Whether [`LockOwner::try_acquire`] would answer `true` at this moment. Takes nothing. (Under
-    /// [`crate::KeyRangeModes::Lomet`] a check of a gap alone is for an insert, and finds fewer in its way.) Of a key without a
-    /// name it is false: whoever asks for the lock then is told why.
+    /// [`crate::KeyRangeModes::Lomet`] a check of a gap alone is for an insert, and finds fewer in its way.) Of a key
+    /// without a name it is false: whoever asks for the lock then is told why.
     pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
         let Ok(name) = self.manager.name(table, key) else { return false };
         self.check_beside(name, self.state().held.of(name), mode)

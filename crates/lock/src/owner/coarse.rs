@@ -120,8 +120,8 @@ impl LockOwner {
         Ok(())
     }
 
-    /// Locks a table in place of more locks on its keys, if that is free at this moment; never waits, and so is never part of
-    /// a deadlock. `false`: somebody is in the way. Allowed only where [`LockOwner::intent`] is.
+    /// Locks a table in place of more locks on its keys, if that is free at this moment; never waits, and so is never
+    /// part of a deadlock. `false`: somebody is in the way. Allowed only where [`LockOwner::intent`] is.
     pub fn escalate(&mut self, table: TableId, mode: IntentMode) -> bool {
         let wait = WaitPolicy { no_wait: true, ..WaitPolicy::default() };
         let escalated = self.intent(table, mode, &wait).is_ok();
@@ -239,8 +239,8 @@ impl OwnerState {
         }
     }
 
-    /// Gives back the intent locks that neither are nor announce a change. Those that stay move together, in the list and where
-    /// the slot publishes them.
+    /// Gives back the intent locks that neither are nor announce a change. Those that stay move together, in the list
+    /// and where the slot publishes them.
     pub(super) fn release_reading_intents(&mut self, manager: &LockManager, slot: SlotId) {
         let unmoved = self.intents.iter().take_while(|held| held.mode.writes()).count();
         let released: Vec<HeldIntent> = self.intents.extract_if(.., |held| !held.mode.writes()).collect();

@@ -136,8 +136,8 @@ impl HeldLocks {
         }
     }
 
-    /// Of the locks from place `from` on, takes those out that `which` chooses, and gives them to `take`. The others keep their
-    /// order. In time proportional to the locks from there on, and without memory.
+    /// Of the locks from place `from` on, takes those out that `which` chooses, and gives them to `take`. The others
+    /// keep their order. In time proportional to the locks from there on, and without memory.
     pub(super) fn take_out(
         &mut self,
         from: usize,

@@ -1,4 +1,5 @@
-//! Locks that outlive their transaction: in a pipeline until the flush, in the hands of whoever prepared it, over a restart.
+//! Locks that outlive their transaction: in a pipeline until the flush, in the hands of whoever prepared it, over a
+//! restart.
 
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::sync::Arc;
@@ -13,8 +14,8 @@ use crate::name::LockName;
 use crate::slot::Identity;
 
 impl LockOwner {
-    /// Moves the locks, and a wait that was asked for, to a new owner of the same slot, for whom they are held from now on. This
-    /// one holds nothing any more, and must only be dropped.
+    /// Moves the locks, and a wait that was asked for, to a new owner of the same slot, for whom they are held from now
+    /// on. This one holds nothing any more, and must only be dropped.
     #[must_use]
     pub fn hand_over(&mut self) -> LockOwner {
         LockOwner {
@@ -35,8 +36,9 @@ impl LockOwner {
         }
     }
 
-    /// Leaves the locks in everybody's way for ever, and the transaction's place with them: what they protect must not be seen.
-    /// For a database that has stopped, whose waits end otherwise ([`crate::Lifeline`]). This owner must only be dropped.
+    /// Leaves the locks in everybody's way for ever, and the transaction's place with them: what they protect must not
+    /// be seen. For a database that has stopped, whose waits end otherwise ([`crate::Lifeline`]). This owner must only
+    /// be dropped.
     pub fn abandon(&mut self) {
         self.stop_asking();
         self.state = None;
@@ -47,15 +49,16 @@ impl LockOwner {
         self.manager.slots.get(self.slot).relabel(label);
     }
 
-    /// Nobody will end this transaction for as long as there is its lock manager: who would have to wait for it is refused at once, as if
-    /// by [`WaitPolicy::no_wait`](crate::WaitPolicy::no_wait). To be called before anybody asks for a lock that it has.
+    /// Nobody will end this transaction for as long as there is its lock manager: who would have to wait for it is
+    /// refused at once, as if by [`WaitPolicy::no_wait`](crate::WaitPolicy::no_wait). To be called before anybody asks
+    /// for a lock that it has.
     pub fn stay(&mut self) {
         self.manager.slots.get(self.slot).stay();
         self.manager.somebody_stays.store(true, Relaxed);
     }
 
-    /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`: how many
-    /// they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline).
+    /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`:
+    /// how many they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline).
     #[track_caller]
     pub fn renew(&mut self, txn: TxnId, age: Age, label: Option<Arc<str>>, completed: u32) {
         self.txn = txn;
@@ -64,7 +67,8 @@ impl LockOwner {
         self.manager.slots.get(self.slot).renew(Identity::new(txn, age, label), completed);
     }
 
-    /// Takes a lock that the transaction held before a restart, by its name, before anybody else can have one. Each name once.
+    /// Takes a lock that the transaction held before a restart, by its name, before anybody else can have one. Each
+    /// name once.
     ///
     /// # Errors
     /// `TooManyLocks`; `WouldBlock` if somebody is in the way all the same.
@@ -87,8 +91,8 @@ impl LockOwner {
         }
     }
 
-    /// Releases the locks under which nothing can have been changed, of a transaction that asks for no more (S-ELR, Kimura et
-    /// al. 2012, §5.1). Those that announce or allow a change stay.
+    /// Releases the locks under which nothing can have been changed, of a transaction that asks for no more (S-ELR,
+    /// Kimura et al. 2012, §5.1). Those that announce or allow a change stay.
     pub fn release_shared(&mut self) {
         let kept = self.state().held.kept();
         if self.state().held.as_slice()[kept..].iter().any(|lock| !lock.mode.is_exclusive()) {

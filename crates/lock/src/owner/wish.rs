@@ -16,7 +16,8 @@ use crate::stats::WaitCounters;
 use crate::table::Withdrawn;
 use crate::wait::{Stopped, WaitPolicy};
 
-/// What somebody is told whose wish, which it has described, is not granted. `timeout`: how long a wait for it may last.
+/// What somebody is told whose wish, which it has described, is not granted. `timeout`: how long a wait for it may
+/// last.
 fn refusal(
     manager: &LockManager,
     owner: SlotId,
@@ -100,14 +101,15 @@ impl Wish {
         })
     }
 
-    /// Whether somebody is in the way who will never be ended. Such a one waits for nobody and was there before, so nobody who waits gets
-    /// to be behind him later.
+    /// Whether somebody is in the way who will never be ended. Such a one waits for nobody and was there before, so
+    /// nobody who waits gets to be behind him later.
     fn would_wait_for_ever(&self, manager: &LockManager, owner: SlotId) -> bool {
         let stays = |(slot, _)| manager.slots.get(slot).identity().is_some_and(|identity| identity.stays);
         manager.somebody_stays.load(Relaxed) && self.holders(manager, owner).into_iter().any(stays)
     }
 
-    /// Ends a wait that has stopped. Returns the tag that the lock has to see. `timeout`: how long it was allowed to be.
+    /// Ends a wait that has stopped. Returns the tag that the lock has to see. `timeout`: how long it was allowed to
+    /// be.
     #[cold]
     pub(super) fn end(
         &self,

@@ -1,8 +1,8 @@
 //! How the segments of the staged table come and go: Jung et al. 2013, §4.
 //!
-//! A segment is handed to one slot, which uses each of its requests once. A request that was released is unlinked later,
-//! by whoever cleans its chain; then its flag in the segment is cleared. Who clears the last flag retires the segment, and
-//! when nobody can be looking at it any more it is ready again.
+//! A segment is handed to one slot, which uses each of its requests once. A request that was released is unlinked
+//! later, by whoever cleans its chain; then its flag in the segment is cleared. Who clears the last flag retires the
+//! segment, and when nobody can be looking at it any more it is ready again.
 //!
 //! ```text
 //!   fresh ──▶ ready ──▶ with a slot ──▶ retired ──▶ ready
@@ -90,8 +90,8 @@ pub(super) struct Link {
     stamp: AtomicU64,
 }
 
-/// A stack of segments: number of changes (32 bits) | segment + 1 (32 bits). The changes keep a slow `pop` from succeeding
-/// after the segment that it saw has gone and come back.
+/// A stack of segments: number of changes (32 bits) | segment + 1 (32 bits). The changes keep a slow `pop` from
+/// succeeding after the segment that it saw has gone and come back.
 #[derive(Debug, Default)]
 struct Stack(AtomicU64);
 
@@ -154,8 +154,8 @@ struct Round {
 pub(crate) struct Staging {
     /// Counts retired segments. Read at the beginning of every look, written once for [`SEGMENT`] locks.
     epoch: CachePadded<AtomicU64>,
-    /// For each slot, on its own line: the epoch in which its look began; 0: it is not looking. Written by the owner of the
-    /// slot, read by who recycles.
+    /// For each slot, on its own line: the epoch in which its look began; 0: it is not looking. Written by the owner of
+    /// the slot, read by who recycles.
     starts: Box<[CachePadded<AtomicU64>]>,
     ready: CachePadded<Stack>,
     /// How many are ready: a hint.
@@ -197,8 +197,8 @@ impl Staging {
         }
     }
 
-    /// LOCK-14: from here to [`Staging::end_look`], nothing that the slot can reach is recycled. The caller fences (SeqCst)
-    /// before it reads a link; partner is the fence of `recycle`.
+    /// LOCK-14: from here to [`Staging::end_look`], nothing that the slot can reach is recycled. The caller fences
+    /// (SeqCst) before it reads a link; partner is the fence of `recycle`.
     #[inline]
     pub(crate) fn begin_look(&self, slot: SlotId) {
         // Acquire: who sees the number of a retired segment sees that it was unlinked.
@@ -305,9 +305,10 @@ impl Requests {
         Some(segment)
     }
 
-    /// Sweeps the next buckets, as many as a segment has requests, and recycles. When all have had their turn and that was of little
-    /// use, the next round is put off: the locks are held. While somebody else sweeps, does nothing: two would meet at every bucket.
-    /// With as many sweepers as threads that need a segment, 32 simulated cores did little else. Whether the round has more to sweep.
+    /// Sweeps the next buckets, as many as a segment has requests, and recycles. When all have had their turn and that
+    /// was of little use, the next round is put off: the locks are held. While somebody else sweeps, does nothing: two
+    /// would meet at every bucket. With as many sweepers as threads that need a segment, 32 simulated cores did little
+    /// else. Whether the round has more to sweep.
     fn sweep_portion(&self, sweep: &impl Fn(Range<usize>)) -> bool {
         struct Done<'s>(&'s AtomicBool);
         impl Drop for Done<'_> {
@@ -338,8 +339,8 @@ impl Requests {
         !is_last
     }
 
-    /// A segment for a slot, of requests that nobody knows. `sweep` unlinks what can be unlinked in some buckets: a few where others
-    /// may wait for the slot's locks, all only at the limit. `None`: that is reached.
+    /// A segment for a slot, of requests that nobody knows. `sweep` unlinks what can be unlinked in some buckets: a few
+    /// where others may wait for the slot's locks, all only at the limit. `None`: that is reached.
     pub(super) fn next_segment(&self, sweep: impl Fn(Range<usize>)) -> Option<u32> {
         let staging = self.staging();
         let soft = staging.sweep_at.load(Relaxed);

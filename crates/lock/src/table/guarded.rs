@@ -1,6 +1,7 @@
-//! The gallery: the road's queues behind other guards, so that a comparison shows the guard and nothing else. One mutex for all
-//! (MySQL's lock system in Jung et al. 2013); one MCS latch, in whose queue threads spin (Shore-MT with MCS locks, ibid. §5.2.3); and a
-//! latch for each bucket that whoever comes or goes takes, sharers too (the two-phase locking of Ren et al. 2016, §4).
+//! The gallery: the road's queues behind other guards, so that a comparison shows the guard and nothing else. One mutex
+//! for all (MySQL's lock system in Jung et al. 2013); one MCS latch, in whose queue threads spin (Shore-MT with MCS
+//! locks, ibid. §5.2.3); and a latch for each bucket that whoever comes or goes takes, sharers too (the two-phase
+//! locking of Ren et al. 2016, §4).
 
 use foreshore_env::sync::Mutex;
 use foreshore_latch::baseline::{Latch, Mcs};

@@ -1,6 +1,6 @@
-//! The road: a hybrid latch for each bucket, held for the list operation only; and where a request is alone in its bucket,
-//! or beside others that share, no latch at all: it comes by one exchange of the list's head and goes by another
-//! ([`Linked`]).
+//! The road: a hybrid latch for each bucket, held for the list operation only; and where a request is alone in its
+//! bucket, or beside others that share, no latch at all: it comes by one exchange of the list's head and goes by
+//! another ([`Linked`]).
 
 use foreshore_base::Lsn;
 use foreshore_latch::{HybridLatch, rank};
@@ -51,8 +51,8 @@ impl Latched {
         self.buckets.all()[place].beside(operation)
     }
 
-    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty, or all
-    /// in it share.
+    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty, or
+    /// all in it share.
     #[inline]
     pub(super) fn try_request(
         &self,
@@ -65,8 +65,8 @@ impl Latched {
         self.buckets.of(name).try_request(requests, name, slot, request, mode)
     }
 
-    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket, or the first of those that
-    /// share.
+    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket, or the first of those
+    /// that share.
     #[inline]
     pub(super) fn release(
         &self,

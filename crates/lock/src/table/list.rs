@@ -1,5 +1,5 @@
-//! How the requests of a bucket are linked: what queues need of it, and the list of the tables whose every operation has a
-//! bucket for itself.
+//! How the requests of a bucket are linked: what queues need of it, and the list of the tables whose every operation
+//! has a bucket for itself.
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -33,13 +33,14 @@ pub(super) trait List: Debug + Default {
 
 /// Of the head word: the list is changed under the latch only.
 const GUARDED: u32 = 1 << 31;
-/// Of the head word: all requests are granted, and none has anything exclusively, so that who wants to share need look at
-/// none of them. The other bits are the number of the first request.
+/// Of the head word: all requests are granted, and none has anything exclusively, so that who wants to share need look
+/// at none of them. The other bits are the number of the first request.
 const SHARED: u32 = 1 << 30;
 
-/// A list linked one way. What is shared comes and goes at its head, and there, as long as nobody guards the list, beside
-/// the latch, in one step each; so does an exclusive request that is alone. Requests come and go by turns: those of others
-/// that stand still in the midst of their transactions, and are in no cache, stay behind the head and are not touched.
+/// A list linked one way. What is shared comes and goes at its head, and there, as long as nobody guards the list,
+/// beside the latch, in one step each; so does an exclusive request that is alone. Requests come and go by turns: those
+/// of others that stand still in the midst of their transactions, and are in no cache, stay behind the head and are not
+/// touched.
 ///
 /// ```text
 ///   nobody ⇄ one, exclusive               beside the latch, by their owners: `enter`, `leave`
@@ -50,14 +51,15 @@ const SHARED: u32 = 1 << 30;
 ///   guarded ⇄ guarded, requests           under the latch: `guard` first, `open` when nobody is left
 /// ```
 ///
-/// The request that follows another changes only while the list is guarded, and a list that has been guarded is not opened
-/// before all have left. So who has read its own link and finds itself at the head of an open list leaves by what it read.
+/// The request that follows another changes only while the list is guarded, and a list that has been guarded is not
+/// opened before all have left. So who has read its own link and finds itself at the head of an open list leaves by
+/// what it read.
 #[derive(Debug)]
 pub(super) struct Linked {
     /// The head word, see above. While it is not guarded it changes by exchanges: AcqRel and Release, so that who comes
-    /// sees what who went has done, and who guards sees the requests that it finds; partner is the Acquire of both. While
-    /// it is guarded, it is guarded by the latch. SeqCst, where somebody comes, guards, or asks whether nobody is there:
-    /// LOCK-17.
+    /// sees what who went has done, and who guards sees the requests that it finds; partner is the Acquire of both.
+    /// While it is guarded, it is guarded by the latch. SeqCst, where somebody comes, guards, or asks whether nobody is
+    /// there: LOCK-17.
     head: AtomicU32,
 }
 
@@ -91,8 +93,8 @@ impl Linked {
         self.head.load(SeqCst) == RequestIndex::NONE.0
     }
 
-    /// Puts a request that has been set at the head, if the list is open and nobody is there or all are `shared`. Beside
-    /// the latch; `false`: the latch is needed.
+    /// Puts a request that has been set at the head, if the list is open and nobody is there or all are `shared`.
+    /// Beside the latch; `false`: the latch is needed.
     #[inline]
     pub(super) fn enter(&self, request: &Request, index: RequestIndex, shared: bool) -> bool {
         let comes = SeqCst;
@@ -120,7 +122,8 @@ impl Linked {
         head == RequestIndex::NONE.0 || shared && head & (GUARDED | SHARED) == SHARED
     }
 
-    /// Whether a request is the first of an open list, so that its owner may take it out beside the latch. SeqCst as every answer to LOCK-17.
+    /// Whether a request is the first of an open list, so that its owner may take it out beside the latch. SeqCst as
+    /// every answer to LOCK-17.
     #[inline]
     pub(super) fn is_first(&self, index: RequestIndex) -> bool {
         self.head.load(SeqCst) & !SHARED == index.0

@@ -23,7 +23,8 @@ pub(crate) struct SeenRequest {
 }
 
 impl LockTable {
-    /// Whether somebody may be seen in the way of a wait who asks for a lock and has not got it: a claim that came when the wait had begun.
+    /// Whether somebody may be seen in the way of a wait who asks for a lock and has not got it: a claim that came when
+    /// the wait had begun.
     pub(crate) fn shows_claims(&self) -> bool {
         matches!(self.queues, Queues::Staged(_))
     }

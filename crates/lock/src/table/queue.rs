@@ -30,8 +30,8 @@ pub(super) struct Queue<L> {
     pub(super) list: L,
     /// How many of the requests wait. In the staged table also read beside the latch, by who may have set them free.
     waiting: AtomicU32,
-    /// The highest commit LSN of a transaction that released an exclusive lock here before it was durable. Never lowered,
-    /// and as long-lived as the table. Written with Release; read with Acquire by everybody.
+    /// The highest commit LSN of a transaction that released an exclusive lock here before it was durable. Never
+    /// lowered, and as long-lived as the table. Written with Release; read with Acquire by everybody.
     tag: AtomicU64,
 }
 
@@ -56,9 +56,9 @@ pub(super) enum Change {
 
 /// Whether `other` is in the way of a wish, and with which mode (LOCK-2; Kimura et al. 2012, Alg. 5).
 ///
-/// A new request counts those before it with what they want and those behind it with what they have. A conversion counts
-/// everybody with what they have: it has priority over those that hold nothing yet, and two conversions are in each
-/// other's way only if they must be.
+/// A new request counts those before it with what they want and those behind it with what they have. A conversion
+/// counts everybody with what they have: it has priority over those that hold nothing yet, and two conversions are in
+/// each other's way only if they must be.
 #[inline]
 pub(crate) fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
     if converts && planted(Fault::ConversionUnchecked) {
@@ -78,8 +78,8 @@ impl<L: List> Queue<L> {
         Lsn(self.tag.load(Acquire))
     }
 
-    /// Whether anybody waits, as somebody beside the latch asks who may have set them free. The caller has fenced; partner
-    /// is the fence of `begin_wait`.
+    /// Whether anybody waits, as somebody beside the latch asks who may have set them free. The caller has fenced;
+    /// partner is the fence of `begin_wait`.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         self.waiting.load(Relaxed) > 0
@@ -100,8 +100,8 @@ impl<L: List> Queue<L> {
         self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
     }
 
-    /// LOCK-9: an exclusive request that goes before its commit is durable leaves the commit's LSN. Called before anybody can be
-    /// granted what is released: under the latch, or beside it before the request is seen to be gone.
+    /// LOCK-9: an exclusive request that goes before its commit is durable leaves the commit's LSN. Called before
+    /// anybody can be granted what is released: under the latch, or beside it before the request is seen to be gone.
     #[inline]
     pub(super) fn leave_tag(&self, released: &Request, tag: Option<Lsn>) {
         if let Some(tag) = tag
@@ -143,8 +143,8 @@ impl<L: List> Queue<L> {
         });
     }
 
-    /// Visits those who are in the way of a wish of `slot`, with the mode that conflicts. Who is not in the queue stands
-    /// behind everybody.
+    /// Visits those who are in the way of a wish of `slot`, with the mode that conflicts. Who is not in the queue
+    /// stands behind everybody.
     pub(super) fn obstacles(
         &self,
         requests: &Requests,
@@ -287,8 +287,8 @@ impl<L: List> Queue<L> {
         if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
     }
 
-    /// Grants what can be granted on a name, conversions first, then oldest first, and brings the digests of those who wait
-    /// on up to date. Stops granting when `wakes` is full.
+    /// Grants what can be granted on a name, conversions first, then oldest first, and brings the digests of those who
+    /// wait on up to date. Stops granting when `wakes` is full.
     #[cold]
     pub(super) fn pass(&self, view: &View<'_>, change: Change, wakes: &mut Wakes) {
         let mut holds = Holds::default();
@@ -313,9 +313,9 @@ impl<L: List> Queue<L> {
             if modes.is_waiting() {
                 let digest = view.slots.wait_of(request.slot()).digest();
                 match change {
-                    // A new request gets no new obstacles by grants to others like it: those before it counted with what
-                    // they wanted, those behind it are granted only what does not conflict with it. Conversions have
-                    // announced themselves.
+                    // A new request gets no new obstacles by grants to others like it: those before it counted with
+                    // what they wanted, those behind it are granted only what does not conflict with it. Conversions
+                    // have announced themselves.
                     Change::Left(slot) if modes.granted == Mode::N => digest.remove(slot),
                     Change::Nothing if modes.granted == Mode::N => {}
                     _ => digest.store(&self.blockers(view.requests, view.name, request)),

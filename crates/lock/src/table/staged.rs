@@ -1,9 +1,9 @@
 //! The staged table: Jung, Han, Fekete, Heiser, Yeom, *A scalable lock manager for multicores*, SIGMOD 2013.
 //!
-//! A new request is appended beside the latch, as a claim; its owner then looks at those ahead of it, and either confirms
-//! it or makes it obsolete. A release makes it obsolete and looks whether anybody waits. What is stored is always ordered
-//! before what is read, so that of two who are in each other's way at least one sees the other (LOCK-13). S1 to S7 are the
-//! paper's names for the places where that matters:
+//! A new request is appended beside the latch, as a claim; its owner then looks at those ahead of it, and either
+//! confirms it or makes it obsolete. A release makes it obsolete and looks whether anybody waits. What is stored is
+//! always ordered before what is read, so that of two who are in each other's way at least one sees the other
+//! (LOCK-13). S1 to S7 are the paper's names for the places where that matters:
 //!
 //! | | store | then read | here |
 //! | --- | --- | --- | --- |

@@ -29,8 +29,8 @@ impl Wakes {
         self.count += 1;
     }
 
-    /// LOCK-5: wakes those whose waits were ended, not under the latch; `pass` ends more waits under it, if they were too
-    /// many for one step.
+    /// LOCK-5: wakes those whose waits were ended, not under the latch; `pass` ends more waits under it, if they were
+    /// too many for one step.
     pub(crate) fn wake_all(mut self, slots: &Slots, mut pass: impl FnMut(&mut Wakes)) {
         loop {
             self.wake(slots);

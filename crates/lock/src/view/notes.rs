@@ -50,7 +50,8 @@ struct Note {
 /// The notes of a slot.
 #[derive(Debug)]
 struct SlotNotes {
-    /// See the head of this file. Written by the owner of the slot with Release; partners are the Acquire loads of readers.
+    /// See the head of this file. Written by the owner of the slot with Release; partners are the Acquire loads of
+    /// readers.
     state: AtomicU64,
     chunks: [OnceLock<Box<[Note]>>; CHUNKS],
 }
@@ -113,7 +114,8 @@ impl Notes {
         fence(Release);
     }
 
-    /// Calls `see` with all notes of a slot and the transaction that they are of; with none if they were voided meanwhile.
+    /// Calls `see` with all notes of a slot and the transaction that they are of; with none if they were voided
+    /// meanwhile.
     pub(crate) fn read(&self, slot: SlotId, published: &Slot, mut see: impl FnMut(TxnId, NoteRead)) {
         let notes = &self.slots[slot.index()];
         let state = notes.state.load(Acquire);

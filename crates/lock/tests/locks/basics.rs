@@ -60,8 +60,8 @@ fn what_is_held_is_a_mode_of_the_set() {
     });
 }
 
-/// Every pair of modes one after the other by one transaction, beside every mode of another: what is held is the join, or
-/// what was held before.
+/// Every pair of modes one after the other by one transaction, beside every mode of another: what is held is the join,
+/// or what was held before.
 #[test]
 fn conversions_add_up() {
     over_all_tables(|options| {
@@ -245,8 +245,8 @@ fn tables_have_tags_for_themselves_and_for_what_is_below() {
     }
 }
 
-/// Many tables, more than any one keeps tags apart for: a reader of a table sees its newest change, and may see more than
-/// that, never less.
+/// Many tables, more than any one keeps tags apart for: a reader of a table sees its newest change, and may see more
+/// than that, never less.
 #[test]
 fn tags_of_many_tables_are_never_too_low() {
     for options in intent_kinds() {

@@ -273,8 +273,8 @@ fn canonical_order_has_no_deadlocks() {
     });
 }
 
-/// RELIABILITY C4, 51: three bits of 512 for each of 300 who wait in one queue are not told apart. Who sees itself among those
-/// before it is in no cycle, and gives way only if nobody looks more closely.
+/// RELIABILITY C4, 51: three bits of 512 for each of 300 who wait in one queue are not told apart. Who sees itself
+/// among those before it is in no cycle, and gives way only if nobody looks more closely.
 #[test]
 fn bloom_filters_clash_and_confirmation_refutes_that() {
     for confirm_deadlocks in [true, false] {

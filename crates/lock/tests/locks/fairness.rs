@@ -13,9 +13,9 @@ const STREAM: u64 = 4;
 
 type Ask = fn(&mut LockOwner) -> Result<(), LockError>;
 
-/// Two threads and more take the same lock again and again, each keeping it until another one has got it too, so that it is
-/// never free by itself. Somebody asks for what conflicts. Once it waits, no newcomer is granted before it:
-/// each thread of the stream has at most one grant that was under way.
+/// Two threads and more take the same lock again and again, each keeping it until another one has got it too, so that
+/// it is never free by itself. Somebody asks for what conflicts. Once it waits, no newcomer is granted before it: each
+/// thread of the stream has at most one grant that was under way.
 fn against_a_stream(manager: &Arc<LockManager>, stream: Ask, other: Ask) {
     let (stop, grants) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -122,8 +122,8 @@ fn conversions_go_first() {
     });
 }
 
-/// The first paper's idea has a price, and a bound: who stays idle with inherited locks, or with a published line, keeps
-/// nobody from an absolute lock.
+/// The first paper's idea has a price, and a bound: who stays idle with inherited locks, or with a published line,
+/// keeps nobody from an absolute lock.
 #[test]
 fn idle_slots_are_in_nobodys_way() {
     for options in intent_kinds() {

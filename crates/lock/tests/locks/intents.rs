@@ -12,8 +12,8 @@ use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, wait_for};
 
 const OTHER: TableId = TableId(7);
 
-/// Who asks without sleeping stands in the queue as others do: newcomers do not pass, and however the wait ends, those behind it go
-/// on.
+/// Who asks without sleeping stands in the queue as others do: newcomers do not pass, and however the wait ends, those
+/// behind it go on.
 #[test]
 fn who_asks_for_a_table_and_does_not_sleep_stands_in_its_queue() {
     for options in intent_kinds() {
@@ -74,7 +74,8 @@ fn who_asks_for_a_table_and_does_not_sleep_stands_in_its_queue() {
     }
 }
 
-/// All histories of four steps, each by one of three transactions: ask for one of five modes without waiting, or release.
+/// All histories of four steps, each by one of three transactions: ask for one of five modes without waiting, or
+/// release.
 #[test]
 fn every_short_history_agrees_with_the_table() {
     intent_kinds().for_each(|options| every_short_history(&options));

@@ -1,4 +1,5 @@
-//! What a pipeline needs: locks that outlive their transaction, shared ones that need not, victims by the length of pipelines.
+//! What a pipeline needs: locks that outlive their transaction, shared ones that need not, victims by the length of
+//! pipelines.
 
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Mutex;

@@ -1,5 +1,5 @@
-//! The contract of the policies against deadlocks, over all of them: whoever is run again until it succeeds succeeds, and
-//! nobody is harmed without need by those that look for cycles.
+//! The contract of the policies against deadlocks, over all of them: whoever is run again until it succeeds succeeds,
+//! and nobody is harmed without need by those that look for cycles.
 
 use foreshore_base::{TableId, TxnId};
 use foreshore_env::random::Xorshift;
@@ -361,9 +361,9 @@ fn timeout(options: &LockOptions) {
     assert!(matches!(refused, Err(LockError::Timeout(_))), "its own deadline is shorter");
 }
 
-/// Kimura et al. 2012, §4.2: B and C wait for A. A commits, B is granted, C sleeps on with A in its digest, and when the
-/// next transaction of A's thread comes to the same resource it finds itself there. How often, in some rounds?
-/// At least 60 rounds, and more until that is enough.
+/// Kimura et al. 2012, §4.2: B and C wait for A. A commits, B is granted, C sleeps on with A in its digest, and when
+/// the next transaction of A's thread comes to the same resource it finds itself there. How often, in some rounds? At
+/// least 60 rounds, and more until that is enough.
 fn stale_digests(options: &LockOptions, enough: impl Fn(u64, u64) -> bool) -> (u64, u64) {
     let manager = LockManager::new(options);
     let (mut given_way, begun) = (0, Instant::now());

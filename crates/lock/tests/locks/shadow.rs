@@ -1,5 +1,5 @@
-//! An oracle beside the lock manager: who was told that it holds what. It notes a lock after it was granted and strikes it
-//! out before it is released, so two conflicting notes at a time are two conflicting grants at a time (LOCK-3).
+//! An oracle beside the lock manager: who was told that it holds what. It notes a lock after it was granted and strikes
+//! it out before it is released, so two conflicting notes at a time are two conflicting grants at a time (LOCK-3).
 
 use foreshore_base::TxnId;
 use foreshore_env::sync::Mutex;

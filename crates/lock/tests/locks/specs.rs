@@ -1,7 +1,7 @@
-//! Runs the specifications in `specs/`: what sessions see when their steps are taken in a given order, after the manner of
-//! PostgreSQL's isolation tests. Every file is run over every lock table with every kind of intent locks, and over every
-//! lock table with every policy against deadlocks that it is about; with `FORESHORE_SPECS=full` over all combinations of the
-//! three.
+//! Runs the specifications in `specs/`: what sessions see when their steps are taken in a given order, after the manner
+//! of PostgreSQL's isolation tests. Every file is run over every lock table with every kind of intent locks, and over
+//! every lock table with every policy against deadlocks that it is about; with `FORESHORE_SPECS=full` over all
+//! combinations of the three.
 //!
 //! ```text
 //! # Comments; the one at the head draws who waits for whom.
@@ -125,7 +125,8 @@ fn settings(spec: &Spec) -> Vec<LockOptions> {
     for (place, table) in LockTableKind::ALL.into_iter().enumerate() {
         for (kind, intents) in IntentLockKind::ALL.into_iter().enumerate() {
             for (number, &(deadlock, digests)) in policies.iter().enumerate() {
-                // Beside the road each pair of table and policy comes with one kind of intent locks, not always the same.
+                // Beside the road each pair of table and policy comes with one kind of intent locks, not always the
+                // same.
                 let chosen = if table == LockTableKind::default() {
                     intents == IntentLockKind::default()
                 } else {
@@ -240,8 +241,8 @@ fn serve(
     }
 }
 
-/// Runs one permutation; says what differs from the specification. Steps that come while somebody waits may be too late for
-/// that on a busy machine: then it is run again, with later deadlines.
+/// Runs one permutation; says what differs from the specification. Steps that come while somebody waits may be too late
+/// for that on a busy machine: then it is run again, with later deadlines.
 fn run(spec: &Spec, permutation: &Permutation, options: &LockOptions) -> Result<(), String> {
     let has_deadlines = spec.policies.contains(&DeadlockPolicy::Timeout)
         || spec.steps.values().any(|step| step.command[0].starts_with("within"));

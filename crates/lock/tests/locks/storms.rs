@@ -121,7 +121,8 @@ fn with_tables() {
 #[test]
 fn many_more_threads_than_processors() {
     over_all_tables(|options| {
-        // The MCS latch is handed to whoever is next in its queue, of whom most do not run: each of its turns takes one of the system's.
+        // The MCS latch is handed to whoever is next in its queue, of whom most do not run: each of its turns takes one
+        // of the system's.
         let transactions = if options.table == LockTableKind::GlobalMcs { 2 } else { 20 };
         run(&options, &Storm { threads: 64, transactions, keys: 40, locks: 4, hurried: 0, tables: 0 });
     });

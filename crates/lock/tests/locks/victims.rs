@@ -27,8 +27,8 @@ fn victim(result: Result<(), LockError>) -> Option<Arc<DeadlockReport>> {
     }
 }
 
-/// The younger wants what the older has and, where that matters, the other way round. Gives what those were told who gave
-/// way.
+/// The younger wants what the older has and, where that matters, the other way round. Gives what those were told who
+/// gave way.
 fn clash(options: &LockOptions, manager: &Arc<LockManager>) -> Vec<Arc<DeadlockReport>> {
     let (mut old, mut young) = (begin(manager, OLD, "old"), begin(manager, YOUNG, "young"));
     old.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();

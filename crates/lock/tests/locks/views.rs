@@ -258,8 +258,8 @@ fn a_wait_for_a_table_names_holders_and_who_came_first() {
     });
 }
 
-/// A table that is asked for by one who holds it in another mode; and locks on tables that have gone are not shown, though
-/// their requests may be kept for heirs while others hold the same table.
+/// A table that is asked for by one who holds it in another mode; and locks on tables that have gone are not shown,
+/// though their requests may be kept for heirs while others hold the same table.
 #[test]
 fn a_view_of_tables_shows_conversions_and_nothing_that_has_gone() {
     over_all_kinds(|options| {

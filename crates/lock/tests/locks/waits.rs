@@ -78,8 +78,8 @@ fn a_conversion_goes_before_new_requests() {
     });
 }
 
-/// The database ends, and every wait with it: for a key, for more of one, for a table, and of who comes by to look. What its holder
-/// leaves for ever is never granted.
+/// The database ends, and every wait with it: for a key, for more of one, for a table, and of who comes by to look.
+/// What its holder leaves for ever is never granted.
 #[test]
 fn a_lifeline_that_fails_ends_every_wait() {
     over_all_kinds(|options| {
@@ -117,8 +117,8 @@ fn a_lifeline_that_fails_ends_every_wait() {
     });
 }
 
-/// What may be acquired is found free, and the other way round, whoever waits: a holder that adds to what it holds is not
-/// told to wait for somebody who waits for it.
+/// What may be acquired is found free, and the other way round, whoever waits: a holder that adds to what it holds is
+/// not told to wait for somebody who waits for it.
 #[test]
 fn checking_agrees_with_acquiring_while_others_wait() {
     over_all_tables(|options| {
@@ -297,7 +297,8 @@ fn limits_of_waits_are_kept() {
     });
 }
 
-/// RELIABILITY §2.4: an S holder, an X waiter, an S waiter; X gives up, S must be granted. Here as a race with the grant.
+/// RELIABILITY §2.4: an S holder, an X waiter, an S waiter; X gives up, S must be granted. Here as a race with the
+/// grant.
 #[test]
 fn giving_up_and_being_granted_race_to_one_outcome() {
     over_all_tables(|options| {

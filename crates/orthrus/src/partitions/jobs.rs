@@ -15,8 +15,8 @@ impl Shared {
         self.queues.iter().any(|queue| queue.count.load(Ordering::SeqCst) > 0)
     }
 
-    /// A job: of this queue, or of the one behind it, and so on. Whoever takes jobs goes through all queues in turn: a thread
-    /// without room keeps nobody waiting.
+    /// A job: of this queue, or of the one behind it, and so on. Whoever takes jobs goes through all queues in turn: a
+    /// thread without room keeps nobody waiting.
     pub(crate) fn take_job(&self, from: usize) -> Option<Box<dyn Job>> {
         let queues = self.queues.len();
         (0..queues).find_map(|offset| {
@@ -45,7 +45,8 @@ impl Shared {
         first.min(self.queues.len() - 1)..self.queues.len()
     }
 
-    /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped. Gives it back if there are so many already.
+    /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped. Gives it back if there are so
+    /// many already.
     fn put_job(&self, job: Box<dyn Job>, most: usize) -> Result<Option<usize>, Box<dyn Job>> {
         let executing = self.executing();
         let from = self.next.fetch_add(1, Ordering::Relaxed);
@@ -70,9 +71,9 @@ impl Shared {
         Err(refused)
     }
 
-    /// Gives a job that repeats itself to the thread that has the fewest, if that has room, and fewer by two than thread `from`,
-    /// which has so many `in_hand` with this one; else gives it back. Lines of others are read, and none is written where all
-    /// have as many.
+    /// Gives a job that repeats itself to the thread that has the fewest, if that has room, and fewer by two than
+    /// thread `from`, which has so many `in_hand` with this one; else gives it back. Lines of others are read, and none
+    /// is written where all have as many.
     pub(crate) fn hand_over(&self, job: Box<dyn Job>, from: usize, in_hand: u64) -> Option<Box<dyn Job>> {
         let has = |number: usize| {
             let counts = self.counts(Actor::Execution(number));
@@ -113,8 +114,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Wakes one that sleeps and has room for a job that was put into a queue before, from this thread on, if there is one; those
-    /// that are awake look by themselves.
+    /// Wakes one that sleeps and has room for a job that was put into a queue before, from this thread on, if there is
+    /// one; those that are awake look by themselves.
     pub(crate) fn ring_for_a_job(&self, from: usize) -> bool {
         fence(Ordering::SeqCst);
         let first = self.options.first_execution();
@@ -122,7 +123,8 @@ impl Shared {
         (0..bells.len()).any(|offset| bells[(from - first + offset) % bells.len()].ring_hungry_after_fence())
     }
 
-    /// Wakes one that sleeps without room, after a fence: it did not know of the newest deadline. One that is awake looks by itself.
+    /// Wakes one that sleeps without room, after a fence: it did not know of the newest deadline. One that is awake
+    /// looks by itself.
     fn ring_for_a_deadline(&self) {
         let first = self.options.first_execution();
         let _woken = self.executing().any(|number| self.bells[first + number].ring_after_fence());

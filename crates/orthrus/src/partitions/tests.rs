@@ -114,7 +114,8 @@ fn no_partition_stays_behind_on_its_way_to_another_thread() {
     assert!(wait_for(|| left.iter().all(|shared| shared.strong_count() == 0)), "a partition is left");
 }
 
-/// A job is begun by whoever has room, also when it was given to a thread that has none and others get new ones all the time.
+/// A job is begun by whoever has room, also when it was given to a thread that has none and others get new ones all the
+/// time.
 #[test]
 fn nobody_is_forgotten_in_the_queue_of_a_thread_without_room() {
     struct Quick(Arc<AtomicU64>);
@@ -142,7 +143,8 @@ fn nobody_is_forgotten_in_the_queue_of_a_thread_without_room() {
     assert!(wait_for(|| done.load(Ordering::SeqCst) == 199), "{partitions:?}");
 }
 
-/// A job that repeats itself stays where it is as long as nobody else wants its place: those who come are begun, and it goes on.
+/// A job that repeats itself stays where it is as long as nobody else wants its place: those who come are begun, and it
+/// goes on.
 #[test]
 fn what_repeats_itself_keeps_nobody_out() {
     struct Repeats(Arc<AtomicU64>, Arc<AtomicBool>);

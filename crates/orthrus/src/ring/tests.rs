@@ -54,9 +54,9 @@ mod models {
         }
     }
 
-    /// Sends one message more than there is room for, from a thread that sleeps when the ring is full to one that sleeps when it is
-    /// empty. Loom has no time: who sleeps and is not rung for never wakes, and that is a deadlock. `fenced`: with the fence of
-    /// the receiver.
+    /// Sends one message more than there is room for, from a thread that sleeps when the ring is full to one that
+    /// sleeps when it is empty. Loom has no time: who sleeps and is not rung for never wakes, and that is a deadlock.
+    /// `fenced`: with the fence of the receiver.
     fn sleep_at_both_ends(capacity: usize, start: usize, fenced: bool) {
         const LONG: Duration = Duration::from_secs(3600);
         let mut builder = loom::model::Builder::new();

@@ -13,8 +13,8 @@ use foreshore_latch::Patience;
 
 use super::{BufferPool, FrameRef, write::Batch};
 
-/// Pages written with one wait for the log, and between two syncs: a commit whose log is synced meanwhile waits behind them, so
-/// they are few.
+/// Pages written with one wait for the log, and between two syncs: a commit whose log is synced meanwhile waits behind
+/// them, so they are few.
 const BATCH_PAGES: usize = 16;
 /// Frames of which the dirty ones are sorted at a time: so much memory it takes, eight bytes each, and no more.
 const SORTED_FRAMES: usize = 1 << 16;
@@ -56,11 +56,11 @@ impl BufferPool {
         self.file.sync().map_err(|error| self.fatal(StorageError::io("sync", &self.path)(error)))
     }
 
-    /// Latches every frame in turn, empty ones too, and writes the dirty pages that are `wanted`. `wanted` is asked under
-    /// the shared latch.
+    /// Latches every frame in turn, empty ones too, and writes the dirty pages that are `wanted`. `wanted` is asked
+    /// under the shared latch.
     ///
-    /// A part of the frames at a time, and of these in the order of the file: neighbours go with one write, and pages that the file
-    /// never had, with which a sync writes more than their bytes, come together at its end.
+    /// A part of the frames at a time, and of these in the order of the file: neighbours go with one write, and pages
+    /// that the file never had, with which a sync writes more than their bytes, come together at its end.
     pub(super) fn write_dirty(&self, wanted: impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
         let mut sweep = Sweep { pool: self, batch: Batch::new(BATCH_PAGES), unsynced: 0 };
         let frames = self.frames.count() as u32;

@@ -1,11 +1,11 @@
-//! The cleaner: threads that write dirty pages before the clock hand comes to them, so that a thread that needs a
-//! frame finds a clean one (Shore-MT §6.2.3). They look at a part of the frames ahead of the hand, and look again when the hand
-//! has gone half of that way; while the hand stands still, because the working set fits the pool, they sleep, and
-//! checkpoints are all the writing there is. Of a round each takes a few frames at a time; which of them takes which does not
-//! matter, for a page that one is writing is nothing to the others (PAGE-5).
+//! The cleaner: threads that write dirty pages before the clock hand comes to them, so that a thread that needs a frame
+//! finds a clean one (Shore-MT §6.2.3). They look at a part of the frames ahead of the hand, and look again when the
+//! hand has gone half of that way; while the hand stands still, because the working set fits the pool, they sleep, and
+//! checkpoints are all the writing there is. Of a round each takes a few frames at a time; which of them takes which
+//! does not matter, for a page that one is writing is nothing to the others (PAGE-5).
 //!
-//! They also lengthen the data file before that is needed (`space.rs`), and have the system give memory to frames that will be used
-//! next for the first time.
+//! They also lengthen the data file before that is needed (`space.rs`), and have the system give memory to frames that
+//! will be used next for the first time.
 //!
 //! Whoever finds nothing but dirty pages all the same waits for the cleaner before it writes one itself: the cleaner
 //! waits for the log once for many pages, and so would everybody for one.
@@ -44,11 +44,11 @@ const MAX_CLEANERS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
     bell: Arc<Bell>,
-    /// When the hand has come here, in steps, the cleaner is to look at the frames ahead. Written by the cleaner, read by
-    /// whoever moves the hand. Relaxed: who overlooks it meets dirty pages, and rings.
+    /// When the hand has come here, in steps, the cleaner is to look at the frames ahead. Written by the cleaner, read
+    /// by whoever moves the hand. Relaxed: who overlooks it meets dirty pages, and rings.
     next_round: AtomicU64,
-    /// Where the next part of the round begins, in steps. Set by who begins the round, moved on by all who clean. Relaxed: a part that
-    /// two look at, or nobody, is cleaned once, or in the next round.
+    /// Where the next part of the round begins, in steps. Set by who begins the round, moved on by all who clean.
+    /// Relaxed: a part that two look at, or nobody, is cleaned once, or in the next round.
     cursor: AtomicU64,
     /// Taken by the one who joins.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -150,7 +150,8 @@ impl Cleaner {
         self.bell.rung.notify_one();
     }
 
-    /// A free frame is taken, of which there are `count` in all. At first they are taken in their order: those behind it will be next.
+    /// A free frame is taken, of which there are `count` in all. At first they are taken in their order: those behind
+    /// it will be next.
     #[inline]
     pub(super) fn takes_frame(&self, index: FrameIndex, count: usize) {
         let index = index.0 as usize;
@@ -176,9 +177,8 @@ impl Cleaner {
         }
     }
 
-    /// Asks for a round, and waits until a batch is written or a round has ended, or until `deadline`, or until the caller's wait is
-    /// cancelled. Whether something was
-    /// written; `None`: there is nobody who would do it.
+    /// Asks for a round, and waits until a batch is written or a round has ended, or until `deadline`, or until the
+    /// caller's wait is cancelled. Whether something was written; `None`: there is nobody who would do it.
     pub(super) fn await_progress(&self, deadline: Instant, patience: Patience<'_>) -> Option<bool> {
         let mut orders = self.bell.orders.lock();
         let before = orders.steps;
@@ -249,8 +249,8 @@ impl Bell {
 }
 
 impl BufferPool {
-    /// Writes dirty pages ahead of the hand that have not been used since it passed: the parts of a round that no other thread of
-    /// the cleaner has taken. Who begins the round says where it is.
+    /// Writes dirty pages ahead of the hand that have not been used since it passed: the parts of a round that no other
+    /// thread of the cleaner has taken. Who begins the round says where it is.
     fn clean_ahead(&self, begins: bool) -> Result<()> {
         let Cleaner { cursor, next_round, .. } = &self.cleaner;
         let window = (self.frame_count() / WINDOW_SHARE).max(1) as u64;

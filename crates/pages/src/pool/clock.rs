@@ -2,10 +2,10 @@
 //!
 //! The hand is a counter: whoever needs a frame advances it, looks at the frame where it was, and has let go of it
 //! before any I/O (Shore-MT §6.2.3, last paragraph, without the mutex). Only clean pages are evicted; a dirty one is
-//! left to the cleaner, which is waited for when too many are, or, when that was in vain, written first, as every page is
-//! written, and then evicted if it is still clean. All of this ends when `frame_wait` is over, or the patience of whoever needs the
-//! frame, also a wait for the log's disk. So a page that has a write in transit stays in its frame, and nobody can read its old
-//! bytes back from the file (PAGE-5).
+//! left to the cleaner, which is waited for when too many are, or, when that was in vain, written first, as every page
+//! is written, and then evicted if it is still clean. All of this ends when `frame_wait` is over, or the patience of
+//! whoever needs the frame, also a wait for the log's disk. So a page that has a write in transit stays in its frame,
+//! and nobody can read its old bytes back from the file (PAGE-5).
 
 use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
@@ -116,8 +116,8 @@ impl BufferPool {
         }
     }
 
-    /// An empty frame for a page that nobody has asked for yet: a free one, or that of a clean page which was not used since
-    /// the hand passed. Waits for nothing, writes nothing, and makes no page look older than it is.
+    /// An empty frame for a page that nobody has asked for yet: a free one, or that of a clean page which was not used
+    /// since the hand passed. Waits for nothing, writes nothing, and makes no page look older than it is.
     pub(super) fn claim_cold(&self) -> Option<EmptyFrame<'_>> {
         if let Some(frame) = self.claim_free() {
             return Some(frame);
@@ -151,8 +151,8 @@ impl BufferPool {
         self.frame(FrameIndex((step % self.frames.count() as u64) as u32))
     }
 
-    /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame. False: the
-    /// log was not durable by the deadline.
+    /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame.
+    /// False: the log was not durable by the deadline.
     #[cold]
     fn write_for_eviction(&self, place: FrameRef<'_>, deadline: Instant) -> Result<bool> {
         let _announced = self.transit.try_leave(place.frame.page());

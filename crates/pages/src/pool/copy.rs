@@ -1,8 +1,8 @@
 //! Copying the data file while it is in use, for a backup.
 //!
-//! Each page is taken as the file has it, at a moment of its own, as a crash would leave it; what the log says since the last
-//! checkpoint makes one state of them. A page that is being written at that moment may come half old and half new: its
-//! checksum tells, and it is read again.
+//! Each page is taken as the file has it, at a moment of its own, as a crash would leave it; what the log says since
+//! the last checkpoint makes one state of them. A page that is being written at that moment may come half old and half
+//! new: its checksum tells, and it is read again.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{thread, time::Duration};
@@ -20,8 +20,9 @@ impl BufferPool {
         self.space.page_count()
     }
 
-    /// Reads pages from `first` on, as many as `bytes` has room for and the file has, as the file has them; gives how many.
-    /// All are sound (PAGE-6) or nobody's; nobody's are zeros if they are not sound. See [`BufferPool::check_file_end`], too.
+    /// Reads pages from `first` on, as many as `bytes` has room for and the file has, as the file has them; gives how
+    /// many. All are sound (PAGE-6) or nobody's; nobody's are zeros if they are not sound. See
+    /// [`BufferPool::check_file_end`], too.
     ///
     /// # Errors
     /// `Corrupted` for a page in use that stays unsound; `Io`.

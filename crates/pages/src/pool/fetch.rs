@@ -17,8 +17,8 @@ impl BufferPool {
         self.optimistic_within(id, Patience::ENDLESS)
     }
 
-    /// As [`BufferPool::optimistic`], for somebody who may not wait for a latch for ever:
-    /// [`StorageError::WaitEnded`] then, also while there is no frame for the page. A read from the file is waited for all the same.
+    /// As [`BufferPool::optimistic`], for somebody who may not wait for a latch for ever: [`StorageError::WaitEnded`]
+    /// then, also while there is no frame for the page. A read from the file is waited for all the same.
     #[inline(always)]
     pub fn optimistic_within(&self, id: PageId, patience: Patience<'_>) -> Result<OptimisticPage<'_>> {
         match self.optimistic_now(id) {
@@ -138,8 +138,8 @@ impl BufferPool {
         Ok(None)
     }
 
-    /// The page exclusively, from the pool or in an empty frame with whatever bytes: for those who write it whole. True:
-    /// it was in the pool, and its bytes are the page's.
+    /// The page exclusively, from the pool or in an empty frame with whatever bytes: for those who write it whole.
+    /// True: it was in the pool, and its bytes are the page's.
     pub(crate) fn exclusive_unread(
         &self,
         id: PageId,
@@ -158,8 +158,8 @@ impl BufferPool {
         }
     }
 
-    /// Permission to bring in a page; `None`: it has come meanwhile, or may have. With time of its own: that of whoever has
-    /// waited for a latch before may have passed while this process was stopped (PAGE-17).
+    /// Permission to bring in a page; `None`: it has come meanwhile, or may have. With time of its own: that of whoever
+    /// has waited for a latch before may have passed while this process was stopped (PAGE-17).
     fn enter_transit(&self, id: PageId) -> Result<Option<Permit<'_>>> {
         let deadline = BufferPool::latch_deadline();
         match self.transit.enter(id, deadline) {
@@ -196,8 +196,8 @@ impl BufferPool {
         })
     }
 
-    /// Waits as `wait` does, until the caller's patience ends, or until the pool's own `deadline`: then it is a fault, unless this thread
-    /// has hardly looked around since (PAGE-17).
+    /// Waits as `wait` does, until the caller's patience ends, or until the pool's own `deadline`: then it is a fault,
+    /// unless this thread has hardly looked around since (PAGE-17).
     fn wait_for_latch<G>(
         &self,
         page: PageId,
@@ -276,8 +276,8 @@ impl BufferPool {
         if self.is_in_file(id) { error } else { self.not_in_file(id) }
     }
 
-    /// Frees the frame of a page that was cut off. One that somebody holds, or is just bringing in, stays: it is clean, its
-    /// page is nobody's, and if there is such a page again, it is written whole.
+    /// Frees the frame of a page that was cut off. One that somebody holds, or is just bringing in, stays: it is clean,
+    /// its page is nobody's, and if there is such a page again, it is written whole.
     pub(crate) fn forget(&self, id: PageId) {
         let Some(place) = self.resident(id) else { return };
         if let Some(guard) = place.frame.latch.try_exclusive()

@@ -119,8 +119,8 @@ impl Frame {
         std::ptr::from_ref(&self.transit).addr()
     }
 
-    /// Waits until no write is in transit; false when `deadline` passed before, and this thread has looked around often enough to tell
-    /// (PAGE-17).
+    /// Waits until no write is in transit; false when `deadline` passed before, and this thread has looked around often
+    /// enough to tell (PAGE-17).
     pub(super) fn await_write(&self, mut deadline: Instant) -> bool {
         let mut looks = 0_u32;
         loop {

@@ -30,7 +30,8 @@ const IMAGE_HEADER_BYTES: usize = 8;
 const _: () = assert!(IMAGE_HEADER_BYTES + PAGE_BYTES + 64 <= MAX_RECORD_BYTES);
 
 /// Bytes that mean nothing, as start and length: the hole of a node, the zeros at the end of a bitmap. Of a page that
-/// makes no sense nothing is left out. Whole words, so that what is copied behind it lies in its word as it does in the page.
+/// makes no sense nothing is left out. Whole words, so that what is copied behind it lies in its word as it does in the
+/// page.
 fn hole(words: &PageWords) -> (usize, usize) {
     match PageKind::from_byte(words.u8(KIND)) {
         Some(PageKind::Node) => {

@@ -1,8 +1,8 @@
 //! The memory of the pages: one piece, aligned, and untouched until a page comes to it.
 //!
-//! The allocator hands out zeros for nothing only where it need not look after a large alignment itself: asked for one, it
-//! takes memory as it is and writes the zeros, and with them touches every page of the pool. So the piece is longer by
-//! one alignment, asked for with a word's alignment, and the first page begins where the alignment wants it.
+//! The allocator hands out zeros for nothing only where it need not look after a large alignment itself: asked for one,
+//! it takes memory as it is and writes the zeros, and with them touches every page of the pool. So the piece is longer
+//! by one alignment, asked for with a word's alignment, and the first page begins where the alignment wants it.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
@@ -25,7 +25,8 @@ pub(super) struct PageMemory {
     count: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, and what it holds (arrays of atomic integers) may be used by any thread.
+// SAFETY: the memory belongs to this value alone, and what it holds (arrays of atomic integers) may be used by any
+// thread.
 unsafe impl Send for PageMemory {}
 // SAFETY: sharing it gives out `&PageWords` only, and those may be shared.
 unsafe impl Sync for PageMemory {}
@@ -59,8 +60,8 @@ impl PageMemory {
 
 impl Drop for PageMemory {
     fn drop(&mut self) {
-        // SAFETY: the allocation came from the global allocator with this layout, and nobody uses it any more. Pages have
-        // nothing to drop.
+        // SAFETY: the allocation came from the global allocator with this layout, and nobody uses it any more. Pages
+        // have nothing to drop.
         unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
     }
 }

@@ -111,8 +111,8 @@ impl<'p> SharedPage<'p> {
     }
 }
 
-/// A page that nobody else holds. The order of every change (PAGE-7):
-/// [`prepare`](ExclusivePage::prepare)`()?`, `log.append(…)?`, change the words, [`applied`](ExclusivePage::applied)`(lsn)`.
+/// A page that nobody else holds. The order of every change (PAGE-7): [`prepare`](ExclusivePage::prepare)`()?`,
+/// `log.append(…)?`, change the words, [`applied`](ExclusivePage::applied)`(lsn)`.
 #[derive(Debug)]
 #[must_use]
 pub struct ExclusivePage<'p> {

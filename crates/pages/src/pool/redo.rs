@@ -6,9 +6,9 @@
 //!
 //! Images and formats are applied without reading the page: every later record of the page follows in the log.
 //!
-//! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: who wrote it died before
-//! his sync, or that failed, and then the kernel takes the cache for clean. So it is written again before the log is released;
-//! but not where all that is written is lost at the end.
+//! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: who wrote
+//! it died before his sync, or that failed, and then the kernel takes the cache for clean. So it is written again
+//! before the log is released; but not where all that is written is lost at the end.
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
@@ -49,7 +49,8 @@ impl BufferPool {
         }
     }
 
-    /// Whether a page whose bytes are `known` shows the change at `lsn`; marks it as what is to be written again (PAGE-18).
+    /// Whether a page whose bytes are `known` shows the change at `lsn`; marks it as what is to be written again
+    /// (PAGE-18).
     fn shows(&self, page: &ExclusivePage<'_>, lsn: Lsn, known: bool) -> bool {
         let shows = known && page.lsn() >= lsn;
         if !(shows && self.transient) {

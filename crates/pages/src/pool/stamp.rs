@@ -17,8 +17,8 @@ pub struct PageVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageStamp {
     page: PageVersion,
-    /// The newest record whose change the page shows: with the id it stands for the whole content (PAGE-7: every change has
-    /// a record of its own, and its LSN is greater than the one before).
+    /// The newest record whose change the page shows: with the id it stands for the whole content (PAGE-7: every change
+    /// has a record of its own, and its LSN is greater than the one before).
     lsn: Lsn,
 }
 
@@ -35,8 +35,8 @@ impl PageStamp {
         self.lsn
     }
 
-    /// Becomes the stamp of the page as it will be when `page` is released, with the record at `lsn` as its newest change;
-    /// false, and no change, if somebody else has changed the page since it was stamped.
+    /// Becomes the stamp of the page as it will be when `page` is released, with the record at `lsn` as its newest
+    /// change; false, and no change, if somebody else has changed the page since it was stamped.
     pub fn follow(&mut self, page: &ExclusivePage<'_>, lsn: Lsn) -> bool {
         let after = page.guard.version();
         let PageVersion { id, frame, version } = self.page;
@@ -78,7 +78,8 @@ impl BufferPool {
         self.frame(frame).frame.latch.validate(version) || self.has_content(stamp)
     }
 
-    /// Latched without being changed, or written, evicted and read again, the page has another version but the same LSN.
+    /// Latched without being changed, or written, evicted and read again, the page has another version but the same
+    /// LSN.
     #[cold]
     fn has_content(&self, stamp: &PageStamp) -> bool {
         self.optimistic_now(stamp.id()).is_some_and(|page| {

@@ -112,8 +112,8 @@ fn an_exhausted_pool_is_an_error_in_bounded_time() {
     });
 }
 
-/// Many threads, each with a page that it keeps and one that it wants: some must be told, all of them end, and then there is
-/// room again.
+/// Many threads, each with a page that it keeps and one that it wants: some must be told, all of them end, and then
+/// there is room again.
 #[test]
 fn more_pages_held_than_frames_is_an_error_for_all() {
     over_all(|| {

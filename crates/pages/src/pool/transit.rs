@@ -62,8 +62,8 @@ impl Transit {
         }
     }
 
-    /// Permission to bring in a page that is in no frame; `None` when it was on its way, and no longer is, or when `deadline`
-    /// has passed. The caller holds nothing that somebody who loads a page could wait for.
+    /// Permission to bring in a page that is in no frame; `None` when it was on its way, and no longer is, or when
+    /// `deadline` has passed. The caller holds nothing that somebody who loads a page could wait for.
     pub(super) fn enter(&self, page: PageId, deadline: Instant) -> Option<Permit<'_>> {
         match self {
             Transit::InFrame => Some(Permit::InFrame),

@@ -74,8 +74,8 @@ impl<'p> Batch<'p> {
         });
     }
 
-    /// Writes what was collected, and is empty again. Returns how many pages it wrote: none, if the log was not durable by the
-    /// deadline. A failure stops the database.
+    /// Writes what was collected, and is empty again. Returns how many pages it wrote: none, if the log was not durable
+    /// by the deadline. A failure stops the database.
     pub(super) fn write(&mut self, pool: &BufferPool, deadline: Option<Instant>) -> Result<u64> {
         if self.entries.is_empty() {
             return Ok(0);

@@ -76,8 +76,8 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
-    /// Puts records behind all others: whole keys, which ascend, values and flags. The page becomes what inserting one after the other
-    /// makes of it, but for where compaction falls; all are written with one pass over their bytes.
+    /// Puts records behind all others: whole keys, which ascend, values and flags. The page becomes what inserting one
+    /// after the other makes of it, but for where compaction falls; all are written with one pass over their bytes.
     pub fn append<'r>(
         &mut self,
         records: impl DoubleEndedIterator<Item = (&'r [u8], &'r [u8], RecordFlags)> + ExactSizeIterator + Clone,
@@ -242,8 +242,8 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
-    /// As [`SlottedMut::set_high`], and lengthens the prefix to what the low fence and this key share. Records stay where they are:
-    /// what is left out of their keys becomes garbage.
+    /// As [`SlottedMut::set_high`], and lengthens the prefix to what the low fence and this key share. Records stay
+    /// where they are: what is left out of their keys becomes garbage.
     pub fn narrow(&mut self, high: &[u8]) -> Result<(), PageFull> {
         self.set_high(Some(high))?;
         let view = self.view();
@@ -264,8 +264,8 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
-    /// How many bytes are skipped once a record with this suffix is among the `count` that there are, whose heads are made to fit. Of
-    /// two records it is all that they share; what joins them later can only share less.
+    /// How many bytes are skipped once a record with this suffix is among the `count` that there are, whose heads are
+    /// made to fit. Of two records it is all that they share; what joins them later can only share less.
     #[inline]
     fn skip_with(&mut self, suffix: &[u8], count: u16) -> usize {
         let (view, skipped) = (self.view(), self.view().skipped());
@@ -300,8 +300,8 @@ impl<'a> SlottedMut<'a> {
         self.compact_except(None);
     }
 
-    /// Closes the gaps, and that of the record of slot `except`, which loses its record. False when the page is nonsense and
-    /// stayed as it was.
+    /// Closes the gaps, and that of the record of slot `except`, which loses its record. False when the page is
+    /// nonsense and stayed as it was.
     fn compact_except(&mut self, except: Option<SlotIndex>) -> bool {
         let view = self.view();
         let (mut page, floor) = (self.words.snapshot(), view.slots_end());

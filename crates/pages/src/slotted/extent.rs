@@ -5,8 +5,8 @@ use foreshore_base::limits::PAGE_BYTES;
 use super::{MAX_SLOTS, slot_offset};
 use crate::layout::{GARBAGE, HEAP_START, PREFIX_LENGTH, SLOT_COUNT};
 
-/// The word of the header that says what is where: slots, start of the heap, garbage, prefix; 16 bits each. Read at once, so that
-/// they are of one moment.
+/// The word of the header that says what is where: slots, start of the heap, garbage, prefix; 16 bits each. Read at
+/// once, so that they are of one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent(pub(super) u64);
 

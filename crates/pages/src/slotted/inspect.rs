@@ -69,8 +69,9 @@ impl SlottedView<'_> {
         }
         Ok(())
     }
-    /// Whether each slot has the head of its key, each key is above the one before, and the first and the last lie between the
-    /// fences, as the others then do: what [`SlottedView::inspect_keys`] asks for, without putting keys together.
+    /// Whether each slot has the head of its key, each key is above the one before, and the first and the last lie
+    /// between the fences, as the others then do: what [`SlottedView::inspect_keys`] asks for, without putting keys
+    /// together.
     fn keys_look_sound(&self, count: u16) -> bool {
         let Some(last) = count.checked_sub(1) else { return true };
         let mut key = Vec::new();

@@ -25,7 +25,8 @@ impl SlottedView<'_> {
     }
 
     /// Whether each key begins with what the low fence and this key share, so that a record that
-    /// [`SlottedMut::narrow`](super::SlottedMut::narrow) shortens loses nothing; on a sound page those below the key do.
+    /// [`SlottedMut::narrow`](super::SlottedMut::narrow) shortens loses nothing; on a sound page those below the key
+    /// do.
     pub fn can_narrow(&self, high: &[u8]) -> bool {
         let shared = high.get(self.prefix_len()..self.common_prefix(high)).unwrap_or(&[]);
         let (first, rest) = shared.split_at(shared.len().min(WORD_BYTES));

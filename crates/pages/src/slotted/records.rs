@@ -9,16 +9,18 @@ use crate::words::{LINE_BYTES, Line};
 
 /// Bytes of a page that are copied beside the records that were asked for, rather than to copy those one by one.
 const IN_PASSING: usize = 512;
-/// Bytes of a key behind the prefix that are copied in one piece, needed or not: a move, where a copy by length is a call.
+/// Bytes of a key behind the prefix that are copied in one piece, needed or not: a move, where a copy by length is a
+/// call.
 const SHORT_SUFFIX: usize = 16;
 
 /// Lines of a page, and one more: so many bytes as a short suffix has are there wherever a record begins.
 const LINES: usize = PAGE_BYTES / LINE_BYTES + 1;
 const _: () = assert!(SHORT_SUFFIX <= LINE_BYTES);
 
-/// Copies of consecutive records of a node, in the order of their keys. Records lie close together in a page, so they are copied
-/// in one piece, slots aside, and taken apart where they are looked at. What is asked of them ends in nonsense at worst, as what is
-/// asked of a page (PAGE-2); there are none, and they are not ordered, where that is plain.
+/// Copies of consecutive records of a node, in the order of their keys. Records lie close together in a page, so they
+/// are copied in one piece, slots aside, and taken apart where they are looked at. What is asked of them ends in
+/// nonsense at worst, as what is asked of a page (PAGE-2); there are none, and they are not ordered, where that is
+/// plain.
 #[derive(Debug)]
 pub struct Records {
     /// What all keys begin with.
@@ -26,8 +28,8 @@ pub struct Records {
     /// How many bytes behind it heads leave out.
     skipped: usize,
     slots: Vec<Slot>,
-    /// The page, as far as records of it were asked for: the lines with them are as in the page, and end with the byte at `end`. The
-    /// others are those of pages before.
+    /// The page, as far as records of it were asked for: the lines with them are as in the page, and end with the byte
+    /// at `end`. The others are those of pages before.
     page: Box<[Line; LINES]>,
     end: usize,
     /// What some of them are.
@@ -150,15 +152,15 @@ impl Records {
         (suffix, value_in(rest))
     }
 
-    /// Makes `key`, which begins with the prefix, the key of a record, and gives its value; nothing if there is no such record. For
-    /// records of which [`Records::are_ordered`] is known.
+    /// Makes `key`, which begins with the prefix, the key of a record, and gives its value; nothing if there is no such
+    /// record. For records of which [`Records::are_ordered`] is known.
     #[inline]
     pub fn give(&self, record: usize, key: &mut Vec<u8>) -> &[u8] {
         self.slots.get(record).map_or(&[], |slot| give(self.bytes(), *slot, self.prefix.len(), key))
     }
 
-    /// Calls `visit` with key and value of each of these records that is not deleted, until it breaks off; tells whether it did, and
-    /// which was the last. As [`Records::give`], which see for `key`.
+    /// Calls `visit` with key and value of each of these records that is not deleted, until it breaks off; tells
+    /// whether it did, and which was the last. As [`Records::give`], which see for `key`.
     #[inline]
     pub fn visit(
         &self,
@@ -195,8 +197,8 @@ impl Records {
         key.extend_from_slice(self.get(record).0);
     }
 
-    /// Whether each record is whole, and its key greater than the one before. A slot's head may be nonsense too: it counts if it is
-    /// that of its key.
+    /// Whether each record is whole, and its key greater than the one before. A slot's head may be nonsense too: it
+    /// counts if it is that of its key.
     pub fn are_ordered(&self) -> bool {
         if self.nonsense {
             return false;

@@ -6,7 +6,8 @@ use foreshore_base::{SlotIndex, limits::PAGE_BYTES};
 
 use super::{SLOT_BYTES, Slot, SlottedView, slot_offset, sort_key_of};
 
-/// What is left of a key that is sought in a node, behind what the node's keys share: the prefix, and the bytes that are skipped.
+/// What is left of a key that is sought in a node, behind what the node's keys share: the prefix, and the bytes that
+/// are skipped.
 #[derive(Clone, Copy)]
 struct Sought<'k> {
     /// Its first eight bytes, as a number that sorts as they do.
@@ -50,8 +51,9 @@ impl SlottedView<'_> {
         }
     }
 
-    /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at again. On the way
-    /// down; who is led astray by a page of nonsense finds that out in the leaf. In inner nodes heads tell, as a rule.
+    /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at
+    /// again. On the way down; who is led astray by a page of nonsense finds that out in the leaf. In inner nodes heads
+    /// tell, as a rule.
     #[inline(always)]
     pub(super) fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();
@@ -120,8 +122,8 @@ impl SlottedView<'_> {
         self.find_from(low, count, sought)
     }
 
-    /// Where [`SlottedView::find`] would look first, for somebody who comes back a moment later: asks for the lines of the record there,
-    /// and looks at nothing of it. A hint, also of a key that is not in the node.
+    /// Where [`SlottedView::find`] would look first, for somebody who comes back a moment later: asks for the lines of
+    /// the record there, and looks at nothing of it. A hint, also of a key that is not in the node.
     #[inline]
     pub fn approach(&self, key: &[u8]) -> SlotIndex {
         let extent = self.extent();
@@ -131,7 +133,8 @@ impl SlottedView<'_> {
         low
     }
 
-    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
+    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison
+    /// tells.
     #[inline]
     pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         match self.slot_count() {
@@ -152,8 +155,8 @@ impl SlottedView<'_> {
         if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
     }
 
-    /// Asks for the keys that the first three steps of a search among these slots may look at, by halves as `partition_point` takes
-    /// them, so that their misses overlap.
+    /// Asks for the keys that the first three steps of a search among these slots may look at, by halves as
+    /// `partition_point` takes them, so that their misses overlap.
     #[inline]
     fn prefetch_probes(&self, low: u16, high: u16) {
         let count = high.saturating_sub(low);
@@ -186,8 +189,8 @@ impl SlottedView<'_> {
         })
     }
 
-    /// The first slot of `low..high` that is not `before`; `high` if there is none. Takes the same steps whatever the slots
-    /// are: there is no branch to mispredict.
+    /// The first slot of `low..high` that is not `before`; `high` if there is none. Takes the same steps whatever the
+    /// slots are: there is no branch to mispredict.
     #[inline]
     fn first_slot(&self, low: u16, high: u16, before: impl Fn(Slot) -> bool) -> u16 {
         let first = slot_offset(usize::from(low)) / SLOT_BYTES;

@@ -217,8 +217,8 @@ proptest! {
         prop_assert!(pages[0].snapshot().0 == pages[1].snapshot().0);
     }
 
-    /// Records that are appended together make the very page that they make one by one: whatever is there of the page before, and
-    /// however few of them fit.
+    /// Records that are appended together make the very page that they make one by one: whatever is there of the page
+    /// before, and however few of them fit.
     #[test]
     fn appended_records_make_the_same_page(
         steps in prop::collection::vec(step(), 0..60),
@@ -506,7 +506,8 @@ fn a_run_of_ascending_keys_is_seen_where_it_ends() {
     expected(b"w", None);
 }
 
-/// A page that got its high key last holds the same as one that had it from the beginning, and its garbage is what that has less.
+/// A page that got its high key last holds the same as one that had it from the beginning, and its garbage is what that
+/// has less.
 #[test]
 fn narrowing_leaves_out_what_the_fences_share() {
     for (low, high) in [(&b"key"[..], &b"kez"[..]), (b"key1", b"key1zz"), (b"k", b"l")] {

@@ -103,9 +103,9 @@ impl<'a> SlottedView<'a> {
         self.words.prefetch_place(bytes, self.extent().heap_start());
     }
 
-    /// How many first bytes every key of the node shares with its low fence; they are stored there only. Never more than the
-    /// fence has in the page, so that keys compare as what [`SlottedView::key_into`] puts together, whatever the bytes are: a
-    /// scan that is led by the one and remembers the other would else go round in circles.
+    /// How many first bytes every key of the node shares with its low fence; they are stored there only. Never more
+    /// than the fence has in the page, so that keys compare as what [`SlottedView::key_into`] puts together, whatever
+    /// the bytes are: a scan that is led by the one and remembers the other would else go round in circles.
     #[inline]
     pub fn prefix_len(&self) -> usize {
         self.prefix_in(self.extent()).1
@@ -179,8 +179,8 @@ impl<'a> SlottedView<'a> {
         offset != 0 && offset == self.heap_start()
     }
 
-    /// Whether the two records before `slot` came to the page last, in this order: ascending keys are on their way there. The heap grows
-    /// downwards, so the newest record is its first. Said wrongly of a few others; a hint.
+    /// Whether the two records before `slot` came to the page last, in this order: ascending keys are on their way
+    /// there. The heap grows downwards, so the newest record is its first. Said wrongly of a few others; a hint.
     pub fn ascends_to(&self, slot: SlotIndex) -> bool {
         let Some(before) = slot.0.checked_sub(2) else { return false };
         let (older, newer) = (self.slot(SlotIndex(before)), self.slot(SlotIndex(before + 1)));
@@ -320,8 +320,8 @@ impl<'a> SlottedView<'a> {
         if whole { PageId((word >> u16::BITS) as u32) } else { PageId::NONE }
     }
 
-    /// The child of an inner node that `key`, which lies between its fences, belongs to, and the slot that names it (`None`: the
-    /// leftmost).
+    /// The child of an inner node that `key`, which lies between its fences, belongs to, and the slot that names it
+    /// (`None`: the leftmost).
     #[inline(always)]
     pub fn child_for(&self, key: &[u8]) -> (Option<SlotIndex>, PageId) {
         let below = match self.find_enclosed(key) {

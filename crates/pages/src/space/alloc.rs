@@ -1,8 +1,8 @@
 //! Allocating and freeing pages.
 //!
-//! Latch order: pages of the tree, then the new page, then its bitmap page. Whoever holds a bitmap page waits for nothing
-//! but room in the log, so a thread has at most one [`NewPage`] or [`FreeingPage`] at a time. The new page for one that moves
-//! frees that one, too, and may hold two bitmap pages, the lower one first (PAGE-10).
+//! Latch order: pages of the tree, then the new page, then its bitmap page. Whoever holds a bitmap page waits for
+//! nothing but room in the log, so a thread has at most one [`NewPage`] or [`FreeingPage`] at a time. The new page for
+//! one that moves frees that one, too, and may hold two bitmap pages, the lower one first (PAGE-10).
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_latch::Patience;
@@ -24,7 +24,8 @@ pub struct NewPage<'p> {
     parts: Option<Parts<'p>>,
 }
 
-/// What was in the frame, if the page was still in the pool since it was freed: its bytes, and from where on it was dirty.
+/// What was in the frame, if the page was still in the pool since it was freed: its bytes, and from where on it was
+/// dirty.
 type Before = (Box<PageBuffer>, Lsn);
 
 #[derive(Debug)]
@@ -70,8 +71,8 @@ impl<'p> NewPage<'p> {
         self.commit_with(lsn, |_| {})
     }
 
-    /// Makes the allocation real, as `commit`, and fills the page when its bitmap page is released: all who allocate pages nearby come for that one, so
-    /// whoever has it does as little as can be.
+    /// Makes the allocation real, as `commit`, and fills the page when its bitmap page is released: all who allocate
+    /// pages nearby come for that one, so whoever has it does as little as can be.
     pub fn commit_with(mut self, lsn: Lsn, fill: impl FnOnce(&PageWords)) -> ExclusivePage<'p> {
         let Some(Parts { mut page, mut bitmap, freed, .. }) = self.parts.take() else {
             unreachable!("the parts leave with commit, which takes the whole")
@@ -123,8 +124,8 @@ fn take_back(page: ExclusivePage<'_>, before: Option<Before>) {
     }
 }
 
-/// A page that is being freed; its bitmap page is latched exclusively. The caller logs one record that says so and calls
-/// [`FreeingPage::commit`]; if this is dropped instead, nothing has happened.
+/// A page that is being freed; its bitmap page is latched exclusively. The caller logs one record that says so and
+/// calls [`FreeingPage::commit`]; if this is dropped instead, nothing has happened.
 #[derive(Debug)]
 #[must_use]
 pub struct FreeingPage<'p> {
@@ -164,19 +165,20 @@ fn check_kind(id: PageId, words: &PageWords) -> Result<()> {
 }
 
 impl BufferPool {
-    /// A free page, near `hint`, a page in use, if there is one. Disk full and the like are errors before anything has changed.
+    /// A free page, near `hint`, a page in use, if there is one. Disk full and the like are errors before anything has
+    /// changed.
     ///
     /// The caller may hold pages of a tree, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
     ///
     /// # Errors
-    /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself. So it is with the
-    /// bitmap page and the header.
+    /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself. So it
+    /// is with the bitmap page and the header.
     pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
         self.allocate_for(hint, Urgency::Forward, Patience::ENDLESS)
     }
 
-    /// As [`BufferPool::allocate`], with the end of [`BufferPool::optimistic_within`]; for rollback pages are there that work does
-    /// not get (PAGE-16).
+    /// As [`BufferPool::allocate`], with the end of [`BufferPool::optimistic_within`]; for rollback pages are there
+    /// that work does not get (PAGE-16).
     pub fn allocate_for(
         &self,
         hint: PageId,
@@ -209,8 +211,8 @@ impl BufferPool {
         }
     }
 
-    /// The new page `to`, handed out by `Space::take_below`, for the content of `from`, which lies behind it and is freed by
-    /// the same record. The only holder of two bitmap pages at a time; the lower one comes first (PAGE-10).
+    /// The new page `to`, handed out by `Space::take_below`, for the content of `from`, which lies behind it and is
+    /// freed by the same record. The only holder of two bitmap pages at a time; the lower one comes first (PAGE-10).
     pub(super) fn take_page_of(&self, to: PageId, from: PageId) -> Result<NewPage<'_>> {
         debug_assert!(to < from, "page {from} is moved up, to {to}");
         let mut new = self.take_page(to, Patience::ENDLESS).inspect_err(|_| self.space.settle(to, false))?;
@@ -253,8 +255,8 @@ impl BufferPool {
         Ok(bitmap)
     }
 
-    /// Begins to free page `id`, to which nothing refers any more. The caller may hold pages of a tree, `id` among them,
-    /// but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
+    /// Begins to free page `id`, to which nothing refers any more. The caller may hold pages of a tree, `id` among
+    /// them, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
     pub fn free_page(&self, id: PageId) -> Result<FreeingPage<'_>> {
         if self.space.is_fixed(id) || u64::from(id.0) >= self.page_count() {
             return Err(StorageError::corrupt_page(id, "it is no page that could be freed"));

@@ -1,17 +1,17 @@
 //! Giving space back: the pages at the end of the file move to free ones before, and the file is cut.
 //!
-//! A compaction sets a *ceiling*: from there on no page is allocated. What lies above is moved below, a page a record, by who
-//! knows what refers to it. Then
+//! A compaction sets a *ceiling*: from there on no page is allocated. What lies above is moved below, a page a record,
+//! by who knows what refers to it. Then
 //!
 //! 1. the new end is chosen: nothing above it is in use, nor reserved, and because of the ceiling nothing will be;
 //! 2. a checkpoint is taken: the records that freed those pages are durable, and recovery begins behind them;
 //! 3. the file is cut (PAGE-15).
 //!
-//! So recovery never meets a record of a page that was cut off, but for records of a later life of it, which begins with one
-//! that writes it whole, and lengthens the file again.
+//! So recovery never meets a record of a page that was cut off, but for records of a later life of it, which begins
+//! with one that writes it whole, and lengthens the file again.
 //!
-//! Whoever finds no free page below the ceiling lifts it, and the compaction ends without a cut: it never makes anybody's work
-//! fail, nor wait.
+//! Whoever finds no free page below the ceiling lifts it, and the compaction ends without a cut: it never makes
+//! anybody's work fail, nor wait.
 
 use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::sync::atomic::Ordering;
@@ -83,10 +83,11 @@ impl<'p> Compaction<'p> {
         Ok(above)
     }
 
-    /// A page below the ceiling for the content of `from`, which is above; committing it frees `from`. `None`: there is none.
+    /// A page below the ceiling for the content of `from`, which is above; committing it frees `from`. `None`: there is
+    /// none.
     ///
-    /// The caller holds `from` and `referrer`, which refers to it, but no [`NewPage`] or [`FreeingPage`](super::FreeingPage)
-    /// (PAGE-10).
+    /// The caller holds `from` and `referrer`, which refers to it, but no [`NewPage`] or
+    /// [`FreeingPage`](super::FreeingPage) (PAGE-10).
     ///
     /// # Errors
     /// Among others `Corrupted` if the bitmap gives `referrer` away: the caller would wait for itself.
@@ -104,8 +105,8 @@ impl<'p> Compaction<'p> {
         }
     }
 
-    /// Chooses where the file will end: behind the last page above the ceiling that is in use or spoken for. The caller takes a
-    /// checkpoint after this and before [`Compaction::cut`].
+    /// Chooses where the file will end: behind the last page above the ceiling that is in use or spoken for. The caller
+    /// takes a checkpoint after this and before [`Compaction::cut`].
     pub fn choose_end(&self) -> Result<NewEnd> {
         let space = &self.pool.space;
         space.release_runs_beyond(self.ceiling);
@@ -128,8 +129,8 @@ impl<'p> Compaction<'p> {
         Ok(NewEnd(end.next_multiple_of(EXTENT_PAGES)))
     }
 
-    /// Cuts the file, durably, if the compaction was not ended to make way for somebody; gives how many pages that were.
-    /// Every checkpoint that recovery could begin at began after [`Compaction::choose_end`] (PAGE-15).
+    /// Cuts the file, durably, if the compaction was not ended to make way for somebody; gives how many pages that
+    /// were. Every checkpoint that recovery could begin at began after [`Compaction::choose_end`] (PAGE-15).
     pub fn cut(self, NewEnd(end): NewEnd) -> Result<u64> {
         let pool = self.pool;
         let space = &pool.space;

@@ -1,10 +1,10 @@
 //! Which pages are allocated next.
 //!
-//! Threads are spread over a few *shards*, each of which has a *run* reserved, one to four neighbouring extents, and hands
-//! out its free pages; only when a run is used up is a bitmap page searched (Shore-MT §6.2.2 and §7.6 cache extents for
-//! the same reason). In a file that is large enough to spare them, runs are long: of 32 allocations 31 search nothing. The
-//! search holds no mutex, only the shared latch of the bitmap page that it reads (§7.3). What the paper had before is in the
-//! gallery (`reserve/baseline.rs`).
+//! Threads are spread over a few *shards*, each of which has a *run* reserved, one to four neighbouring extents, and
+//! hands out its free pages; only when a run is used up is a bitmap page searched (Shore-MT §6.2.2 and §7.6 cache
+//! extents for the same reason). In a file that is large enough to spare them, runs are long: of 32 allocations 31
+//! search nothing. The search holds no mutex, only the shared latch of the bitmap page that it reads (§7.3). What the
+//! paper had before is in the gallery (`reserve/baseline.rs`).
 
 pub(super) mod baseline;
 mod kind;
@@ -38,8 +38,8 @@ const SHARDS: usize = 8;
 /// Extents of a run, at most.
 const RUN_EXTENTS: u64 = 4;
 const RUN_PAGES: u64 = RUN_EXTENTS * EXTENT_PAGES;
-/// Free pages that only rollback takes, while a database is written to (PAGE-16): as many splits, in places where others have taken
-/// the room that a delete or a shorter value left.
+/// Free pages that only rollback takes, while a database is written to (PAGE-16): as many splits, in places where
+/// others have taken the room that a delete or a shorter value left.
 pub(super) const KEPT_PAGES: u32 = 16;
 /// How far from the hint a free extent is looked for before any other.
 const NEAR_PAGES: u64 = 512;
@@ -85,8 +85,8 @@ pub(super) struct Run {
 /// Guarded by the mutex, which is held for a few instructions.
 #[derive(Debug, Default)]
 pub(super) struct Map {
-    /// Extents that are a shard's, or kept. At most one run for each shard, one for each page that is kept, and one for each thread
-    /// that is about to give a shard one.
+    /// Extents that are a shard's, or kept. At most one run for each shard, one for each page that is kept, and one for
+    /// each thread that is about to give a shard one.
     reserved: Vec<u64>,
     /// Pages that were handed out and have neither been committed nor given back: their bits still say that they are
     /// free. At most one for each thread.
@@ -104,8 +104,8 @@ pub(super) struct Map {
 
 impl Map {
     /// Reserves the extents of a run of which these pages are free in the bitmap, but for extents that are reserved and
-    /// pages that are handed out; `None` if nothing is left of the first extent. (Runs would else begin among the extents of
-    /// another run, and be the little that lies behind them.)
+    /// pages that are handed out; `None` if nothing is left of the first extent. (Runs would else begin among the
+    /// extents of another run, and be the little that lies behind them.)
     fn reserve(&mut self, start: u64, free: u32) -> Option<Run> {
         let handed_out = self.handed_out.iter().filter_map(|page| u64::from(page.0).checked_sub(start));
         let taken =
@@ -220,8 +220,9 @@ impl Space {
         kept.iter_mut().find_map(|run| run.take(&self.reservations.map))
     }
 
-    /// Sees to it that there are pages for rollback before work takes others (PAGE-16). Two threads may both find that there are too
-    /// few; then there are a few more. Not during a compaction, in which rollback has all that lies behind the ceiling.
+    /// Sees to it that there are pages for rollback before work takes others (PAGE-16). Two threads may both find that
+    /// there are too few; then there are a few more. Not during a compaction, in which rollback has all that lies
+    /// behind the ceiling.
     fn keep_some(&self, pool: &BufferPool) -> Result<()> {
         while !self.map().lock().has_ceiling() {
             {
@@ -301,7 +302,8 @@ impl Space {
         map.lower(run.start);
     }
 
-    /// Reserves a run with free pages: near the hint, or the first there is, or a new one. The file grows behind it in time.
+    /// Reserves a run with free pages: near the hint, or the first there is, or a new one. The file grows behind it in
+    /// time.
     fn reserve_run(&self, pool: &BufferPool, hint: PageId) -> Result<Run> {
         let run = self.find_run(pool, hint)?;
         self.look_ahead(pool, run.start);

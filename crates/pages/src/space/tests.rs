@@ -135,7 +135,8 @@ fn the_caches_spare_95_of_100_searches() {
     };
     let [mut cached, uncached, alone @ ..] = FreeSpaceKind::ALL.map(searches);
     assert_eq!((uncached, alone), (2000, [2000; 3]));
-    // Threads are dealt out to shards as they come, beside those of other tests: if some share one, they search side by side.
+    // Threads are dealt out to shards as they come, beside those of other tests: if some share one, they search side by
+    // side.
     let start = Instant::now();
     while cached * 20 > uncached {
         assert!(start.elapsed() < FAR, "{cached} searches for 2000 allocations, again and again");
@@ -206,7 +207,8 @@ fn what_cannot_be_freed_is_refused() {
     assert!(world.free(page).is_err());
 }
 
-/// A new page that is not committed leaves no trace, neither a fresh one nor one that was in the pool since it was freed.
+/// A new page that is not committed leaves no trace, neither a fresh one nor one that was in the pool since it was
+/// freed.
 #[test]
 fn an_allocation_can_be_dropped() {
     over_all(|| {

@@ -109,8 +109,8 @@ pub(super) struct Content {
     changes: u64,
     /// How many of them the last of the syncs covered, as they began.
     synced: u64,
-    /// Sectors that a failed sync has lost, and the last change that it was to bring: another sync that has seen them before brings
-    /// them no longer, unless they were changed since.
+    /// Sectors that a failed sync has lost, and the last change that it was to bring: another sync that has seen them
+    /// before brings them no longer, unless they were changed since.
     lost: BTreeMap<u64, u64>,
 }
 
@@ -236,7 +236,8 @@ impl Content {
         self.forget(pending);
     }
 
-    /// What a sync was to make durable is clean, unless it was changed since; of such a sector nothing older is left either.
+    /// What a sync was to make durable is clean, unless it was changed since; of such a sector nothing older is left
+    /// either.
     fn forget(&mut self, pending: &Pending) {
         self.unsynced.retain(|_, sector| {
             sector.versions.retain(|(ended, _)| *ended > pending.changes);

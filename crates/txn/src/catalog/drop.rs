@@ -2,8 +2,8 @@
 //! [reaper](crate::reaper) frees the pages later.
 //!
 //! TXN-15: the drop holds the table exclusively, and its own row, until it is durable and the table says that it is
-//! dropped; so whoever locks the table later is told. In the same transaction the row under the name goes and one of the
-//! dropped table comes: after a crash the table is there as a whole, or its pages are to be freed.
+//! dropped; so whoever locks the table later is told. In the same transaction the row under the name goes and one of
+//! the dropped table comes: after a crash the table is there as a whole, or its pages are to be freed.
 
 use foreshore_base::{PageId, StorageError, TableId};
 use foreshore_btree::{Session, TreeError};
@@ -49,8 +49,8 @@ pub(crate) fn dropped_table(key: &[u8]) -> Option<TableId> {
     }
 }
 
-/// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns. `wait`: for
-/// those who use the table; a transaction of the caller's own would let it wait for ever.
+/// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns. `wait`:
+/// for those who use the table; a transaction of the caller's own would let it wait for ever.
 pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str, wait: Duration) -> Result<bool, TxnError> {
     let waiting = Waiting { deadline: Instant::now().checked_add(wait), ..Waiting::default() };
     let try_it = || {

@@ -1,14 +1,16 @@
 //! When to take checkpoints so that a recovery takes no longer than was asked for.
 //!
-//! What recovery takes is about proportional to the log behind the redo horizon: the first change of a page behind it has
-//! logged the whole page, so redo reads few pages, and mostly the log. What a byte of it costs, the recovery that opened the
-//! database has measured, if it was long enough to tell; else [`USUAL_COST`].
+//! What recovery takes is about proportional to the log behind the redo horizon: the first change of a page behind it
+//! has logged the whole page, so redo reads few pages, and mostly the log. What a byte of it costs, the recovery that
+//! opened the database has measured, if it was long enough to tell; else [`USUAL_COST`].
 //!
-//! A checkpoint takes the horizon at its beginning and makes it count at its end. So the most that recovery may have to read is
-//! what makes the next checkpoint begin, and what is logged while it sweeps: the last sweep tells how much that is.
+//! A checkpoint takes the horizon at its beginning and makes it count at its end. So the most that recovery may have to
+//! read is what makes the next checkpoint begin, and what is logged while it sweeps: the last sweep tells how much that
+//! is.
 //!
-//! Without a target, what counts is the log that changes make. After a checkpoint the first change of each page logs the whole page: were
-//! that counted, a checkpoint would ask for the next one where changes are scattered over many pages.
+//! Without a target, what counts is the log that changes make. After a checkpoint the first change of each page logs
+//! the whole page: were that counted, a checkpoint would ask for the next one where changes are scattered over many
+//! pages.
 
 use foreshore_base::Lsn;
 use foreshore_env::{
@@ -18,8 +20,8 @@ use foreshore_env::{
 
 use crate::recovery::RecoveryReport;
 
-/// What a KiB of the log is thought to take to be recovered, before it was measured: 20 MB/s, less than disks and redo of
-/// records in memory do.
+/// What a KiB of the log is thought to take to be recovered, before it was measured: 20 MB/s, less than disks and redo
+/// of records in memory do.
 const USUAL_COST: Duration = Duration::from_micros(50);
 /// A recovery that has read less log than this tells nothing about the next one.
 const TELLING_BYTES: u64 = 4 << 20;
@@ -36,8 +38,8 @@ pub(crate) struct Target {
     budget: u64,
     /// Nanoseconds for each KiB of the log.
     cost: u64,
-    /// Growth of the log, images and all, that asks for the next checkpoint. Written under the mutex of the control file, relaxed: a
-    /// late look costs a checkpoint too many or too late.
+    /// Growth of the log, images and all, that asks for the next checkpoint. Written under the mutex of the control
+    /// file, relaxed: a late look costs a checkpoint too many or too late.
     interval: AtomicU64,
 }
 

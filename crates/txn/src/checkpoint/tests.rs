@@ -7,8 +7,9 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use super::*;
 use crate::{BeginOptions, Durability, Engine, EngineOptions, LogOptions, TxnError};
 
-/// Who was preempted between his look at the log's tail and his first slot announces a place that a checkpoint has released
-/// meanwhile. The next checkpoint made recovery begin there, and the database could not be opened again: "… is not in the log".
+/// Who was preempted between his look at the log's tail and his first slot announces a place that a checkpoint has
+/// released meanwhile. The next checkpoint made recovery begin there, and the database could not be opened again: "… is
+/// not in the log".
 #[test]
 fn an_announcement_that_comes_late_does_not_reach_below_the_log() {
     let options = EngineOptions {
@@ -37,8 +38,8 @@ fn an_announcement_that_comes_late_does_not_reach_below_the_log() {
     assert!(again.table("t").unwrap().is_some());
 }
 
-/// A record whose transaction had the last number that there is made a database that could be opened once more, and then never again:
-/// the next checkpoint said a number that no sound one says.
+/// A record whose transaction had the last number that there is made a database that could be opened once more, and
+/// then never again: the next checkpoint said a number that no sound one says.
 #[test]
 fn when_the_numbers_of_transactions_have_run_out_the_database_is_still_opened() {
     let mut disk = FaultyDisk::new();
@@ -64,8 +65,8 @@ fn when_the_numbers_of_transactions_have_run_out_the_database_is_still_opened() 
     }
 }
 
-/// The checkpointer had its order, and somebody else took a checkpoint before it came to that: it took a second one at once, after which
-/// all pages were logged anew.
+/// The checkpointer had its order, and somebody else took a checkpoint before it came to that: it took a second one at
+/// once, after which all pages were logged anew.
 #[test]
 fn who_asked_for_a_checkpoint_is_content_with_that_of_another() {
     let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
@@ -95,8 +96,8 @@ fn who_asked_for_a_checkpoint_is_content_with_that_of_another() {
     assert_eq!(engine.stats().checkpoints, before + 2);
 }
 
-/// Who waited for the mutex of the control file while the database was closed wrote that file when the lock file had been given
-/// back.
+/// Who waited for the mutex of the control file while the database was closed wrote that file when the lock file had
+/// been given back.
 #[test]
 fn nobody_takes_a_checkpoint_behind_the_last_one() {
     let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());

@@ -110,8 +110,8 @@ fn one_slot_is_enough() {
     }
 }
 
-/// A crash between the two writes leaves slots that differ; and a write that was misled, or a file that was put together, the
-/// newer one behind or before.
+/// A crash between the two writes leaves slots that differ; and a write that was misled, or a file that was put
+/// together, the newer one behind or before.
 #[test]
 fn the_newer_of_two_slots_counts() {
     let slot = |sequence, checkpoint| Control { sequence, ..content(checkpoint) }.encode();

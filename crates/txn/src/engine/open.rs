@@ -10,8 +10,8 @@
 //! | `data` | pages |
 //! | `log/` | segments of the log |
 //!
-//! TXN-10: making a database begins with a durable `control.new` and ends by renaming it to `control`. Data and log without
-//! `control` are thrown away only if `control.new` says that they are ours and half-made.
+//! TXN-10: making a database begins with a durable `control.new` and ends by renaming it to `control`. Data and log
+//! without `control` are thrown away only if `control.new` says that they are ours and half-made.
 
 use std::{
     io::{self, ErrorKind},
@@ -106,8 +106,8 @@ impl Place<'_> {
         self.directory.join(name)
     }
 
-    /// The control file is locked as well as the file that is there for it: without that one, which a copy may lack and which a reader
-    /// does not make, there would be nothing to lock.
+    /// The control file is locked as well as the file that is there for it: without that one, which a copy may lack and
+    /// which a reader does not make, there would be nothing to lock.
     fn lock(&self, name: &str) -> Result<Box<dyn Send + Sync>> {
         let path = self.path(name);
         let lock = self.disk.lock(&path).map_err(StorageError::io("lock", &path))?;
@@ -167,7 +167,8 @@ impl Place<'_> {
         self.disk.create_directory(self.directory).map_err(StorageError::io("make", self.directory))
     }
 
-    /// Makes the name of the directory durable. It may lie where one may write and not read; then that is for whoever arranged it so (TXN-40).
+    /// Makes the name of the directory durable. It may lie where one may write and not read; then that is for whoever
+    /// arranged it so (TXN-40).
     fn sync_parent(&self) -> Result<()> {
         let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
         match self.disk.sync_directory(parent.unwrap_or(Path::new("."))) {
@@ -274,8 +275,8 @@ impl Place<'_> {
 
     fn target(&self, log: &Log, recovery: &RecoveryReport) -> Target {
         let options = self.options;
-        // Whatever of it is images: appends are refused at three eighths of the capacity, and the log cannot be shortened before a
-        // checkpoint is complete.
+        // Whatever of it is images: appends are refused at three eighths of the capacity, and the log cannot be
+        // shortened before a checkpoint is complete.
         let most = log.capacity_bytes() / 8;
         Target::new(options.checkpoint_bytes, most, options.recovery_target, recovery)
     }

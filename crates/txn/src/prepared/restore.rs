@@ -16,8 +16,8 @@ use crate::{
     transaction::{LongValues, VOLUME},
 };
 
-/// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
-/// Before anybody else is there.
+/// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its
+/// locks. Before anybody else is there.
 pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     let mut payload = Vec::new();
     let header = core.log.read(last, &mut payload)?;
@@ -75,7 +75,8 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.
+/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those
+/// on keys.
 fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(), LockError> {
     let at_once = WaitPolicy { no_wait: true, ..WaitPolicy::default() };
     match lock {

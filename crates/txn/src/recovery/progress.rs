@@ -30,8 +30,8 @@ pub struct RecoveryProgress {
     pub total: u64,
 }
 
-/// Whom a recovery tells how far it is: called by the thread that opens the database, at the beginning and the end of each phase
-/// and now and then in between. What it does, recovery waits for.
+/// Whom a recovery tells how far it is: called by the thread that opens the database, at the beginning and the end of
+/// each phase and now and then in between. What it does, recovery waits for.
 #[derive(Clone)]
 pub struct RecoveryObserver(Arc<dyn Fn(RecoveryProgress) + Send + Sync>);
 

@@ -1,5 +1,6 @@
-//! A control file made anew: what it says stands elsewhere, too. The id is in the header of every segment of the log, the last
-//! checkpoint in the log, and the roots of the engine's own tables are the nodes without fences among their pages.
+//! A control file made anew: what it says stands elsewhere, too. The id is in the header of every segment of the log,
+//! the last checkpoint in the log, and the roots of the engine's own tables are the nodes without fences among their
+//! pages.
 
 use std::{iter::successors, path::Path};
 
@@ -24,8 +25,8 @@ pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Option<u64>
     Log::survey(&**disk, &directory.join(LOG)).ok()?.map(|(id, _)| id)
 }
 
-/// The id, and where redo begins: as a slot of the control file says, or else the newest checkpoint in what can be read of the log.
-/// `disk` is an overlay.
+/// The id, and where redo begins: as a slot of the control file says, or else the newest checkpoint in what can be read
+/// of the log. `disk` is an overlay.
 pub(super) fn where_redo_begins(
     disk: &Arc<dyn Disk>,
     directory: &Path,
@@ -45,8 +46,8 @@ pub(super) fn where_redo_begins(
     Ok((database_id, checkpoint.redo))
 }
 
-/// Writes a control file to `disk`, which is an overlay. False if there is a sound one, so that something else is wrong, or if log
-/// and pages do not say what should be in it.
+/// Writes a control file to `disk`, which is an overlay. False if there is a sound one, so that something else is
+/// wrong, or if log and pages do not say what should be in it.
 pub(super) fn rebuild(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<bool> {
     let path = directory.join(CONTROL);
     if ControlFile::open(&**disk, &path).is_ok() {
@@ -83,7 +84,8 @@ pub(super) fn rebuild(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOp
     Ok(true)
 }
 
-/// The newest checkpoint in the log. It had written its pages before, so it counts whether or not the control file came to know.
+/// The newest checkpoint in the log. It had written its pages before, so it counts whether or not the control file came
+/// to know.
 fn last_checkpoint(log: &Log, from: Lsn) -> Result<Option<(RecordHeader, Checkpoint)>> {
     let (mut reader, mut payload, mut last) = (log.reader(from), Vec::new(), None);
     while let Some(header) = reader.next(&mut payload)? {

@@ -25,7 +25,8 @@ impl Leaf {
     }
 }
 
-/// A range of keys of which nothing is known: from `low`, which is part of it, to `high`, which is not; `None` is no bound.
+/// A range of keys of which nothing is known: from `low`, which is part of it, to `high`, which is not; `None` is no
+/// bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyGap {
     /// The first key; the empty one is below all others.

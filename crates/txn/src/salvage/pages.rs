@@ -30,7 +30,8 @@ pub(super) struct Opened {
 #[derive(Debug)]
 pub(super) struct Pages {
     recovered: Recovered,
-    /// The data file itself, if its pages can be told from others: for what lies behind the end that the pool believes in.
+    /// The data file itself, if its pages can be told from others: for what lies behind the end that the pool believes
+    /// in.
     raw: Option<RawPages>,
 }
 
@@ -146,7 +147,8 @@ impl Pages {
         pool.max(self.raw.as_ref().map_or(0, RawPages::page_count))
     }
 
-    /// The first page from `number` on of which there may be something; what comes before is nobody's and in a hole of the file.
+    /// The first page from `number` on of which there may be something; what comes before is nobody's and in a hole of
+    /// the file.
     pub(super) fn next(&self, number: u64) -> u64 {
         match (self.pool().filter(|pool| number < pool.page_count()), &self.raw) {
             (Some(pool), _) => pool.next_page(number),

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The log is its tail: one word, advanced as the real one is. What stands in it is known from the start, because one
-//! thread does all the work. A checkpoint looks at tail and table; then analysis, begun where the checkpoint says and ended at
-//! any place behind the checkpoint's record, must find the same losers as analysis of the whole log.
+//! thread does all the work. A checkpoint looks at tail and table; then analysis, begun where the checkpoint says and
+//! ended at any place behind the checkpoint's record, must find the same losers as analysis of the whole log.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicUsize};
 
@@ -75,8 +75,8 @@ fn append(tail: &AtomicU64) -> Lsn {
     Lsn(tail.fetch_add(RECORD, Ordering::AcqRel))
 }
 
-/// Only this thread appends, so it knows the tail. (Loom remembers one load of each word: if this thread loaded the tail
-/// before it appends, loom would forget that the other one did.)
+/// Only this thread appends, so it knows the tail. (Loom remembers one load of each word: if this thread loaded the
+/// tail before it appends, loom would forget that the other one did.)
 fn run(work: Work, table: &TxnTable, tail: &AtomicU64) {
     let mut next = Lsn(RECORD);
     for (index, steps) in work.iter().enumerate() {

@@ -48,8 +48,8 @@ impl TxnSession {
         // TXN-32.
         core.check_writable()?;
         let (slot, from) = match self.slot {
-            // What it appends lies behind what it has appended, and behind what is durable. The tail itself is the line that all who
-            // append want: to look at it costs as much as to append.
+            // What it appends lies behind what it has appended, and behind what is durable. The tail itself is the line
+            // that all who append want: to look at it costs as much as to append.
             Some(slot) if self.has_records() => (slot, self.chain.last.max(core.log.durable())),
             Some(slot) => (slot, core.log.tail()),
             None => {
@@ -70,8 +70,8 @@ impl TxnSession {
         Ok(true)
     }
 
-    /// Ends a change. Who has no record yet keeps no slot either: he would keep the log from there on, for others who need the
-    /// room that he may be waiting for (TXN-36).
+    /// Ends a change. Who has no record yet keeps no slot either: he would keep the log from there on, for others who
+    /// need the room that he may be waiting for (TXN-36).
     #[inline]
     pub(crate) fn end_change(&mut self) {
         if !self.has_records() {

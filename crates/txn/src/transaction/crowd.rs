@@ -1,16 +1,18 @@
 //! Large transactions beside one another in the log.
 //!
-//! Those that fill the log together all fail, though each would fit it alone: the oldest needs what all of them have written,
-//! and when it has gone, so does the next. So they are kept apart before the log is full.
+//! Those that fill the log together all fail, though each would fit it alone: the oldest needs what all of them have
+//! written, and when it has gone, so does the next. So they are kept apart before the log is full.
 //!
-//! TXN-38: when the log has grown by a [sixteenth](SHARES) of the room for work since a transaction began, and an [eighth](PART) of
-//! that is its own, it lets the one that needs most of the log go on alone, for as long as that gets on, but not for more than
-//! [`LONGEST`]; for one that stands still, which may wait for a lock of this one, it waits [`PATIENCE`], and not again.
+//! TXN-38: when the log has grown by a [sixteenth](SHARES) of the room for work since a transaction began, and an
+//! [eighth](PART) of that is its own, it lets the one that needs most of the log go on alone, for as long as that gets
+//! on, but not for more than [`LONGEST`]; for one that stands still, which may wait for a lock of this one, it waits
+//! [`PATIENCE`], and not again.
 //!
-//! Small ones beside many others let nobody go on, however much those write meanwhile: they need little, and are over soon.
+//! Small ones beside many others let nobody go on, however much those write meanwhile: they need little, and are over
+//! soon.
 //!
-//! What cannot be kept apart so, because it began while the other wrote, has to run again, alone. Whether that is worth while says
-//! [`Txn::was_crowded`].
+//! What cannot be kept apart so, because it began while the other wrote, has to run again, alone. Whether that is worth
+//! while says [`Txn::was_crowded`].
 
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::{
@@ -111,8 +113,8 @@ impl Txn {
         self.session.owner.has_waited()
     }
 
-    /// After it was refused for want of room in the log, or ended for that: whether it is large and others had a part in that, so
-    /// that it may well come to its end when it runs alone.
+    /// After it was refused for want of room in the log, or ended for that: whether it is large and others had a part
+    /// in that, so that it may well come to its end when it runs alone.
     pub fn was_crowded(&self) -> bool {
         let session = &self.session;
         if !session.has_records() {

@@ -85,8 +85,9 @@ impl Txn {
         self.read_beside(result)
     }
 
-    /// Moves a cursor of this transaction on, and calls `visit` with the key and value of the entry, and of entries behind it,
-    /// until it breaks off. `None` at the end of the range; else whether `visit` broke off, and if not, there may be more.
+    /// Moves a cursor of this transaction on, and calls `visit` with the key and value of the entry, and of entries
+    /// behind it, until it breaks off. `None` at the end of the range; else whether `visit` broke off, and if not,
+    /// there may be more.
     #[inline]
     pub fn visit(
         &mut self,

@@ -1,8 +1,8 @@
 //! From locks on keys to a lock on their table: when a transaction has many.
 //!
-//! TXN-16: an escalation never waits. If somebody is in the way, locks on keys go on, and it is tried again when there are
-//! twice as many. Once granted, it is a lock on the table like others: writers of other keys wait for a reader that has
-//! escalated, and two such readers that then write are in a deadlock.
+//! TXN-16: an escalation never waits. If somebody is in the way, locks on keys go on, and it is tried again when there
+//! are twice as many. Once granted, it is a lock on the table like others: writers of other keys wait for a reader that
+//! has escalated, and two such readers that then write are in a deadlock.
 //!
 //! The locks on keys stay: locks are given back at the end only, also those of a savepoint that was rolled back to.
 
@@ -47,8 +47,8 @@ impl Entered {
 }
 
 impl Escalation {
-    /// `locks` on one table, `bytes` for all locks; 0: never. `inherited`: locks that it has from those before it in its pipeline, which do
-    /// not count.
+    /// `locks` on one table, `bytes` for all locks; 0: never. `inherited`: locks that it has from those before it in
+    /// its pipeline, which do not count.
     pub(super) fn new(locks: usize, bytes: usize, inherited: usize) -> Escalation {
         let or_never = |limit: usize| if limit == 0 { usize::MAX } else { limit };
         let total = or_never(bytes).div_ceil(LOCK_BYTES).saturating_add(inherited);
@@ -82,8 +82,8 @@ impl Escalation {
         entered.locks >= entered.try_at || owner.lock_count() >= self.total
     }
 
-    /// Tries for the lock that is due: on this table, or on the one with the most. Returns whether a table has a stronger
-    /// lock now. Not under a latch.
+    /// Tries for the lock that is due: on this table, or on the one with the most. Returns whether a table has a
+    /// stronger lock now. Not under a latch.
     pub(super) fn escalate(
         &mut self,
         owner: &mut LockOwner,

@@ -1,12 +1,13 @@
 //! What a transaction does that finds the log full.
 //!
-//! It waits a little, holding its locks, while others end and checkpoints shorten the log: that slows those down who fill
-//! it. Under [`LogFullPolicy::EndOldest`] it then tells the transaction that needs most of the log that it has to go. That one
-//! learns it with its next operation, and refuses everything from then on but to be rolled back; for that there is always
-//! room (WAL-10, TXN-5). If it has no operation under way, it is rolled back at once, in the background (TXN-35).
+//! It waits a little, holding its locks, while others end and checkpoints shorten the log: that slows those down who
+//! fill it. Under [`LogFullPolicy::EndOldest`] it then tells the transaction that needs most of the log that it has to
+//! go. That one learns it with its next operation, and refuses everything from then on but to be rolled back; for that
+//! there is always room (WAL-10, TXN-5). If it has no operation under way, it is rolled back at once, in the background
+//! (TXN-35).
 //!
-//! Nobody waits for longer than [`PATIENCE`], but for a rollback that is under way, which ends: the oldest may be in the middle of
-//! a change and wait for a lock, or be prepared. Who waits for no lock does not wait here either.
+//! Nobody waits for longer than [`PATIENCE`], but for a rollback that is under way, which ends: the oldest may be in
+//! the middle of a change and wait for a lock, or be prepared. Who waits for no lock does not wait here either.
 
 use foreshore_env::{
     thread,
@@ -37,7 +38,8 @@ impl Txn {
             self.check_usable()?;
             // First: if it is this one, what others could still make room for shows in what follows.
             let oldest = core.oldest_log_holder();
-            // Others have made room, also while this one slept: then it may need most of what is left, and need not end.
+            // Others have made room, also while this one slept: then it may need most of what is left, and need not
+            // end.
             if core.log.low_water() > low_water {
                 return Ok(true);
             }

@@ -1,5 +1,5 @@
-//! Long values whose chunks leave their pages when a transaction ends. No lock names a chunk, and nobody comes by where they lie, so
-//! whoever has deleted them purges them, or has written them and takes that back (BTREE-14).
+//! Long values whose chunks leave their pages when a transaction ends. No lock names a chunk, and nobody comes by where
+//! they lie, so whoever has deleted them purges them, or has written them and takes that back (BTREE-14).
 
 use std::mem;
 
@@ -45,7 +45,8 @@ impl LongValues {
 }
 
 impl TxnSession {
-    /// What is due between the commit's record and the end of its locks: long values that it has deleted leave their pages.
+    /// What is due between the commit's record and the end of its locks: long values that it has deleted leave their
+    /// pages.
     #[inline]
     pub(crate) fn purge_deleted(&mut self) {
         if !self.long_values.stay() {
@@ -54,8 +55,8 @@ impl TxnSession {
         }
     }
 
-    /// What is due between the last record of a rollback and the end of its locks: long values that it has written leave their
-    /// pages.
+    /// What is due between the last record of a rollback and the end of its locks: long values that it has written
+    /// leave their pages.
     #[inline]
     pub(crate) fn purge_written(&mut self) {
         self.long_values.take_back(Lsn::ZERO);

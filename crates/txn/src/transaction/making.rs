@@ -30,8 +30,8 @@ pub(super) struct Making {
 }
 
 impl Txn {
-    /// As [`Engine::create_table`](crate::Engine::create_table), for this transaction: by one of its own, which waits for locks no
-    /// longer than this one would.
+    /// As [`Engine::create_table`](crate::Engine::create_table), for this transaction: by one of its own, which waits
+    /// for locks no longer than this one would.
     pub fn create_table(&mut self, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
         self.check_usable()?;
         let mut waiting = self.session.waiting.clone();
@@ -43,9 +43,10 @@ impl Txn {
         made.map_err(|error| if self.making.at_once { self.refused(error) } else { error })
     }
 
-    /// Whether the one that makes a table for it has the volume by its lock, which is a writer's then. That one cannot queue for a lock of
-    /// its own: behind somebody who waits for this transaction it would wait for this one, and no detector would see it. A
-    /// transaction that raises its own lock passes those who wait, and if it does wait for somebody, that is seen.
+    /// Whether the one that makes a table for it has the volume by its lock, which is a writer's then. That one cannot
+    /// queue for a lock of its own: behind somebody who waits for this transaction it would wait for this one, and no
+    /// detector would see it. A transaction that raises its own lock passes those who wait, and if it does wait for
+    /// somebody, that is seen.
     fn lend_volume(&mut self, waiting: &Waiting) -> Result<bool, TxnError> {
         if self.session.owner.held_intent(VOLUME).is_none() {
             return Ok(false);
@@ -56,9 +57,9 @@ impl Txn {
         raised.map(|()| true).map_err(|error| self.note(error.into()))
     }
 
-    /// Tables are made for it without waiting for locks, for a thread that has others to look after: it is refused one otherwise
-    /// ([`Txn::was_refused_a_table`]), and is to be tried again a little later, as another transaction. `since`: since when that has been
-    /// done; a time limit to waits counts from there.
+    /// Tables are made for it without waiting for locks, for a thread that has others to look after: it is refused one
+    /// otherwise ([`Txn::was_refused_a_table`]), and is to be tried again a little later, as another transaction.
+    /// `since`: since when that has been done; a time limit to waits counts from there.
     pub fn make_tables_at_once(&mut self, since: Option<Instant>) {
         self.making = Making { at_once: true, since, refused: AtomicBool::new(false) };
     }

@@ -1,11 +1,12 @@
-//! Locks on the way: the locks of a planned transaction travel, while it waits for them, through the threads that look after
-//! parts of the lock table, and come back to it (Ren, Faleiro, Abadi 2016, §3.1).
+//! Locks on the way: the locks of a planned transaction travel, while it waits for them, through the threads that look
+//! after parts of the lock table, and come back to it (Ren, Faleiro, Abadi 2016, §3.1).
 //!
-//! A partition is a range of lock names, and so of the hash, unless the caller's partitioner chooses the range: ascending partitions are the one order of TXN-17, and
-//! transactions that travel mix with those that ask for themselves. Where this departs from the paper: it has lock tables
-//! that only their thread knows. Here there is one lock table for everybody, because two would not exclude each other: the
-//! thread of a partition is nearly alone with its part of the table, so that its latches and queues stay in its cache, and
-//! transactions of other kinds may run at the same time.
+//! A partition is a range of lock names, and so of the hash, unless the caller's partitioner chooses the range:
+//! ascending partitions are the one order of TXN-17, and transactions that travel mix with those that ask for
+//! themselves. Where this departs from the paper: it has lock tables that only their thread knows. Here there is one
+//! lock table for everybody, because two would not exclude each other: the thread of a partition is nearly alone with
+//! its part of the table, so that its latches and queues stay in its cache, and transactions of other kinds may run at
+//! the same time.
 
 use std::mem;
 
@@ -29,7 +30,8 @@ pub struct Parted {
     waiting: Waiting,
     /// Keys of the footprint that were asked for.
     granted: usize,
-    /// Of what is to be given back: locks that were asked for on the way. The others it has taken itself, beside its plan.
+    /// Of what is to be given back: locks that were asked for on the way. The others it has taken itself, beside its
+    /// plan.
     travelled: usize,
 }
 
@@ -70,8 +72,8 @@ impl Parted {
         }
     }
 
-    /// Asks for the locks of a partition, in order, as far as it comes without waiting; called again, goes on. By the thread
-    /// of the partition.
+    /// Asks for the locks of a partition, in order, as far as it comes without waiting; called again, goes on. By the
+    /// thread of the partition.
     pub fn advance(&mut self, partition: usize, partitions: usize) -> Result<Advance, LockError> {
         let Parted { locks: Locks { owner, .. }, footprint, waiting, granted, .. } = self;
         let policy = waiting.policy();
@@ -96,8 +98,8 @@ impl Parted {
         self.locks.owner.has_been_answered()
     }
 
-    /// Of a transaction that has ended: gives back what it has locked itself, beside its plan. By its own thread; then the rest
-    /// goes to the partitions. `passed` is told those in which somebody has waited for one of these locks.
+    /// Of a transaction that has ended: gives back what it has locked itself, beside its plan. By its own thread; then
+    /// the rest goes to the partitions. `passed` is told those in which somebody has waited for one of these locks.
     pub fn release_own(&mut self, partitions: usize, mut passed: impl FnMut(usize)) {
         let Locks { owner, tag } = &mut self.locks;
         owner.release_later(self.travelled, *tag, |name| passed(name.partition(partitions)));
@@ -110,8 +112,8 @@ impl Parted {
         self.next_release(partitions)
     }
 
-    /// Where locks are to be given back first, or next; once there are none left, what remains (the locks on tables) is given
-    /// back.
+    /// Where locks are to be given back first, or next; once there are none left, what remains (the locks on tables) is
+    /// given back.
     pub fn next_release(&mut self, partitions: usize) -> Advance {
         let Locks { owner, tag } = &mut self.locks;
         match owner.held_names().map(|(name, _)| name.partition(partitions)).min() {
@@ -137,10 +139,10 @@ impl TxnSession {
 }
 
 impl Txn {
-    /// As [`Txn::follow`], but never waits: where a table is locked by others it enters the queue and gives nothing, and
-    /// [`Txn::part_further`] is called a little later. When it has its tables, it parts with its locks for those on keys. Nothing
-    /// can be done with it then before [`Txn::rejoin`]; if they do not come back, it is dropped, and whoever has them gives them
-    /// back.
+    /// As [`Txn::follow`], but never waits: where a table is locked by others it enters the queue and gives nothing,
+    /// and [`Txn::part_further`] is called a little later. When it has its tables, it parts with its locks for those on
+    /// keys. Nothing can be done with it then before [`Txn::rejoin`]; if they do not come back, it is dropped, and
+    /// whoever has them gives them back.
     pub fn part(&mut self, mut footprint: Footprint) -> Result<Option<Box<Parted>>, TxnError> {
         self.check_usable()?;
         let core = self.session.core();
@@ -152,8 +154,8 @@ impl Txn {
         self.part_further()
     }
 
-    /// Goes on with [`Txn::part`]. It has its tables below the one that it waits for, and no keys; deadlocks through this wait
-    /// are found, and its limits, which are looked at here, are those of other waits.
+    /// Goes on with [`Txn::part`]. It has its tables below the one that it waits for, and no keys; deadlocks through
+    /// this wait are found, and its limits, which are looked at here, are those of other waits.
     pub fn part_further(&mut self) -> Result<Option<Box<Parted>>, TxnError> {
         self.check_usable()?;
         let session = &mut self.session;
@@ -180,8 +182,8 @@ impl Txn {
         self.lock(|_| outcome)
     }
 
-    /// As [`Txn::commit_pipelined`], but parts with the locks instead of giving them back, if early release allows for that
-    /// ([`Parted::release`]). Only under `Durability::Sync` it waits for the disk.
+    /// As [`Txn::commit_pipelined`], but parts with the locks instead of giving them back, if early release allows for
+    /// that ([`Parted::release`]). Only under `Durability::Sync` it waits for the disk.
     pub fn commit_parting(
         mut self,
         durability: Durability,
@@ -192,8 +194,8 @@ impl Txn {
         Ok((CommitTicket::new(core, lsn), self.session.parted.take()))
     }
 
-    /// As [`Txn::rollback`], but parts with the locks instead of giving them back. `travels`: whether those that have travelled
-    /// are to do so once more; if not, its own thread gives all of them back, in [`Parted::release_own`].
+    /// As [`Txn::rollback`], but parts with the locks instead of giving them back. `travels`: whether those that have
+    /// travelled are to do so once more; if not, its own thread gives all of them back, in [`Parted::release_own`].
     pub fn rollback_parting(mut self, travels: bool) -> Result<Option<Box<Parted>>, TxnError> {
         self.session.parts = true;
         if !travels {
@@ -205,7 +207,8 @@ impl Txn {
 }
 
 impl TxnSession {
-    /// Asks for the locks on tables, in their order, as far as it comes without waiting; called again, goes on. Whether it has them.
+    /// Asks for the locks on tables, in their order, as far as it comes without waiting; called again, goes on. Whether
+    /// it has them.
     fn ask_for_tables(&mut self, footprint: &Footprint) -> Result<bool, LockError> {
         if !self.owner.look(&self.waiting.policy())? {
             return Ok(false);

@@ -1,11 +1,11 @@
 //! Planned transactions: locks first, all in one order, then the work (Ren et al. 2016, §3.2 and §4.1).
 //!
 //! The footprint is either declared or found out by reconnaissance: the transaction runs once without locks and without
-//! effect (`reconnaissance.rs`). The paper aborts when a run leaves its footprint. Here a lock that the footprint does not
-//! have is *tried* first: a try never waits, so it closes no cycle, and most of what appeared between reconnaissance and run
-//! is free. If it is not, that is a plan miss: everything is undone and released, the footprint has grown by what was met,
-//! and the transaction runs again; after [`PLAN_MISSES`](crate::PLAN_MISSES) with exclusive locks on whole tables, so that it
-//! ends.
+//! effect (`reconnaissance.rs`). The paper aborts when a run leaves its footprint. Here a lock that the footprint does
+//! not have is *tried* first: a try never waits, so it closes no cycle, and most of what appeared between
+//! reconnaissance and run is free. If it is not, that is a plan miss: everything is undone and released, the footprint
+//! has grown by what was met, and the transaction runs again; after [`PLAN_MISSES`](crate::PLAN_MISSES) with exclusive
+//! locks on whole tables, so that it ends.
 
 use foreshore_base::TableId;
 use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
@@ -92,8 +92,8 @@ impl TxnSession {
 }
 
 impl Txn {
-    /// Leaves reconnaissance with what it has found. What it has written, its savepoints, and whatever went wrong in it are
-    /// forgotten; it may run now.
+    /// Leaves reconnaissance with what it has found. What it has written, its savepoints, and whatever went wrong in it
+    /// are forgotten; it may run now.
     ///
     /// Gives an empty footprint if there was no reconnaissance.
     pub fn end_reconnaissance(&mut self) -> Footprint {
@@ -104,8 +104,8 @@ impl Txn {
         }
     }
 
-    /// Asks for all locks of a footprint, before anything else. From now on it never waits for a lock: one that it has not
-    /// and that is not free is [`LockError::PlanMiss`], after which it must be rolled back.
+    /// Asks for all locks of a footprint, before anything else. From now on it never waits for a lock: one that it has
+    /// not and that is not free is [`LockError::PlanMiss`], after which it must be rolled back.
     ///
     /// Those who follow footprints are in no deadlock with each other. With others they may be, while this waits.
     pub fn follow(&mut self, footprint: Footprint) -> Result<(), TxnError> {

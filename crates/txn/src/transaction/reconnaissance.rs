@@ -1,8 +1,9 @@
 //! Reconnaissance: a transaction runs without locks and without effect, so that its footprint is known (optimistic lock
 //! location prediction, Ren et al. 2016, §3.2, after Thomson et al. 2012).
 //!
-//! What it reads may be uncommitted, and parts of it of different moments, but each value is one that was there: leaves are
-//! read under versions. What it writes is kept beside the trees, where its own reads find it, and is then forgotten.
+//! What it reads may be uncommitted, and parts of it of different moments, but each value is one that was there: leaves
+//! are read under versions. What it writes is kept beside the trees, where its own reads find it, and is then
+//! forgotten.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -163,8 +164,8 @@ impl TxnSession {
 }
 
 impl Txn {
-    /// Begins reconnaissance, in a transaction that has done nothing yet: until [`Txn::end_reconnaissance`] it takes no lock
-    /// and changes nothing, but records what it would.
+    /// Begins reconnaissance, in a transaction that has done nothing yet: until [`Txn::end_reconnaissance`] it takes no
+    /// lock and changes nothing, but records what it would.
     ///
     /// What it reads need not fit together. Whatever is concluded from it, an error above all, counts for nothing.
     pub fn begin_reconnaissance(&mut self) {
@@ -189,8 +190,8 @@ impl Txn {
         reconnaissance.writes.get(table.id(), key).map(|value| value.map(<[u8]>::to_vec))
     }
 
-    /// A change in reconnaissance: records what it needs, and gives what it would have given. (Insert: whether it was done;
-    /// else whether the key was there.)
+    /// A change in reconnaissance: records what it needs, and gives what it would have given. (Insert: whether it was
+    /// done; else whether the key was there.)
     #[cold]
     pub(super) fn write_ahead(
         &mut self,

@@ -1,5 +1,5 @@
-//! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol here,
-//! for what is planned in `planned.rs`.
+//! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol
+//! here, for what is planned in `planned.rs`.
 
 use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
 use foreshore_btree::{Finger, Patience, Session, TxnChain};
@@ -37,7 +37,8 @@ pub(crate) struct TxnSession {
     pub(crate) waiting: Waiting,
     /// How it comes to its locks.
     pub(super) protocol: Protocol,
-    /// When the transaction ends, its locks are put into `parted`, for other threads to release, instead of being released here.
+    /// When the transaction ends, its locks are put into `parted`, for other threads to release, instead of being
+    /// released here.
     pub(super) parts: bool,
     /// The locks of a transaction that has ended with `parts` set, until they are taken away.
     pub(super) parted: Option<Box<Parted>>,
@@ -49,7 +50,8 @@ pub(crate) struct TxnSession {
     pub(super) changing: bool,
     /// The slot is marked as resting between two changes, so that others may end the transaction then (TXN-35).
     pub(super) endable: bool,
-    /// The slot was marked as resting after the last change. If the mark is gone, somebody else has ended the transaction.
+    /// The slot was marked as resting after the last change. If the mark is gone, somebody else has ended the
+    /// transaction.
     pub(super) resting: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
     pub(super) intents: Vec<Entered>,
@@ -176,8 +178,8 @@ impl TxnSession {
         Ok(())
     }
 
-    /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]). It is called again
-    /// then.
+    /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]).
+    /// It is called again then.
     pub(super) fn ask_intent(&mut self, table: TableId, want: IntentMode) -> Result<bool, LockError> {
         let Some(joined) = self.wanting(table, want) else { return Ok(true) };
         let granted = self.owner.ask_intent(table, joined, &self.waiting.policy())?;
@@ -286,8 +288,9 @@ impl Session for TxnSession {
         tag != Lsn::ZERO && !core.log.is_durable(tag)
     }
 
-    /// BTREE-14: of what it has deleted itself under a lock on the whole table no key is named, and while it has that lock nobody else
-    /// has deleted anything; but reconnaissance locks no table. A chunk of a long value is never named.
+    /// BTREE-14: of what it has deleted itself under a lock on the whole table no key is named, and while it has that
+    /// lock nobody else has deleted anything; but reconnaissance locks no table. A chunk of a long value is never
+    /// named.
     fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
         if table == TableId::OVERFLOW {
             return self.core().is_settled(leaf);

@@ -9,9 +9,9 @@ use super::{Txn, TxnSession, log_room::LOOK_EVERY};
 use crate::{catalog::TableInfo, error::TxnError};
 
 impl Txn {
-    /// As [`Txn::get`] of one key after the other, or [`Txn::get_for_update`] for [`LockKind::Exclusive`], with the waits for memory and
-    /// disk side by side. `read` is called with each one's number and value, in this order; what a call that fails has read counts for
-    /// nothing.
+    /// As [`Txn::get`] of one key after the other, or [`Txn::get_for_update`] for [`LockKind::Exclusive`], with the
+    /// waits for memory and disk side by side. `read` is called with each one's number and value, in this order; what a
+    /// call that fails has read counts for nothing.
     #[inline]
     pub fn get_many<K: AsRef<[u8]>>(
         &mut self,
@@ -41,8 +41,9 @@ impl Txn {
         self.read(table, intent, |tree, session| tree.get_many(session, keys, kind, isolation, read))
     }
 
-    /// Adds keys behind all others of the table: much faster than one by one. No change if they do not ascend, or the first is not behind
-    /// the table's last key, which may be one that this transaction has deleted. Locks the table exclusively.
+    /// Adds keys behind all others of the table: much faster than one by one. No change if they do not ascend, or the
+    /// first is not behind the table's last key, which may be one that this transaction has deleted. Locks the table
+    /// exclusively.
     pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         table: &TableInfo,
@@ -54,14 +55,16 @@ impl Txn {
         }
         let append = |tree: &BTree, session: &mut TxnSession| tree.append(session, entries);
         let ended = self.change_in_tree(table, append)?;
-        // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the same place.
+        // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the
+        // same place.
         if matches!(ended, Append::NotBehind { of_ghost: true, .. }) && self.wait_for_durable_log()? {
             return self.change_in_tree(table, append);
         }
         Ok(ended)
     }
 
-    /// Waits until what is in the log by now is durable, if it is not; false: it was, or does not become so in the time that there is.
+    /// Waits until what is in the log by now is durable, if it is not; false: it was, or does not become so in the time
+    /// that there is.
     ///
     /// # Errors
     /// Whatever ends a transaction, and a failure of the log.

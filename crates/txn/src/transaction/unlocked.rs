@@ -1,9 +1,10 @@
-//! Reads without locks (hybrid reads): the latch paper's idea, one level up. No paper has it; README.md has the argument.
+//! Reads without locks (hybrid reads): the latch paper's idea, one level up. No paper has it; README.md has the
+//! argument.
 //!
-//! A transaction whose [`ReadMode`] is hybrid, and that has written nothing yet, reads a leaf under a version, makes sure that
-//! what it reads there is committed, validates the version, and remembers the leaf. What it remembers is validated with
-//! each further leaf and once more before it commits. Should that fail it has to run again, with locks. Whatever cannot be
-//! read in this way at the moment is locked as ever: the two kinds of reads stand beside each other.
+//! A transaction whose [`ReadMode`] is hybrid, and that has written nothing yet, reads a leaf under a version, makes
+//! sure that what it reads there is committed, validates the version, and remembers the leaf. What it remembers is
+//! validated with each further leaf and once more before it commits. Should that fail it has to run again, with locks.
+//! Whatever cannot be read in this way at the moment is locked as ever: the two kinds of reads stand beside each other.
 
 use foreshore_base::{Lsn, PageId, TableId};
 use foreshore_btree::TreeError;
@@ -17,24 +18,24 @@ use foreshore_pages::{ExclusivePage, PageStamp};
 use super::{Txn, planned::Protocol, session::TxnSession};
 use crate::{core::Core, error::TxnError, options::ReadMode, stats::Event};
 
-/// Leaves that a transaction reads without locks at most. All of them are validated when another one joins them and somebody
-/// has written meanwhile, so that there is a limit to what it costs; from then on it locks.
+/// Leaves that a transaction reads without locks at most. All of them are validated when another one joins them and
+/// somebody has written meanwhile, so that there is a limit to what it costs; from then on it locks.
 const MAX_LEAVES: usize = 256;
 /// Leaves of most transactions: more of them cost another allocation.
 const USUAL_LEAVES: usize = 16;
 
 /// Counters for tables whose reads fail.
 const COUNTERS: usize = 64;
-/// What a failure adds to a table's counter; a success takes one away. So a table's reads come to lock at once where more than
-/// one transaction in so many fails.
+/// What a failure adds to a table's counter; a success takes one away. So a table's reads come to lock at once where
+/// more than one transaction in so many fails.
 const FAILURE_WEIGHT: u32 = 16;
 /// From which count on they do, and how far it goes.
 const LOCKS_FROM: u32 = 32;
 const HIGHEST_COUNT: u32 = 1024;
 
-/// How often reads without locks have failed lately, by table: each failure adds, each transaction that is done with the table
-/// takes one away. Tables that share a place share their luck. Written and read by everybody, relaxed; a lost update is of no
-/// consequence, and nothing is written while all is well.
+/// How often reads without locks have failed lately, by table: each failure adds, each transaction that is done with
+/// the table takes one away. Tables that share a place share their luck. Written and read by everybody, relaxed; a lost
+/// update is of no consequence, and nothing is written while all is well.
 #[derive(Debug)]
 pub(crate) struct StaleReadCounters([AtomicU32; COUNTERS]);
 
@@ -107,8 +108,9 @@ impl UnlockedReads {
 }
 
 impl Txn {
-    /// Whether it reads without locks where it can. Then its reads, and its commit, may give [`LockError::StaleReads`]: it has to
-    /// be rolled back, and run again, best with locks. Before its first read; what is planned locks in any case.
+    /// Whether it reads without locks where it can. Then its reads, and its commit, may give [`LockError::StaleReads`]:
+    /// it has to be rolled back, and run again, best with locks. Before its first read; what is planned locks in any
+    /// case.
     pub fn set_read_mode(&mut self, mode: ReadMode) {
         self.session.reads.mode = mode;
     }

@@ -21,7 +21,8 @@ use crate::{
     read_all, tiny,
 };
 
-/// The states that each of the matrices below looks at, at least; with `FORESHORE_CRASH=full` [`FULL_EFFORT`] times as many.
+/// The states that each of the matrices below looks at, at least; with `FORESHORE_CRASH=full` [`FULL_EFFORT`] times as
+/// many.
 const STATES: [u64; 5] = [1000, 750, 650, 700, 500];
 const _: () = assert!(STATES[0] + STATES[1] + STATES[2] + STATES[3] + STATES[4] >= 2000);
 
@@ -50,8 +51,8 @@ fn compare(disk: &FaultyDisk, options: &EngineOptions, promises: &Promises, cont
         .unwrap_or_else(|problem| panic!("{context}: {problem}"));
 }
 
-/// Runs a workload on a watched disk, and looks at the crash before every change. From the first commit on, `prepare` may
-/// have done something to the disk. Gives how many appends there were.
+/// Runs a workload on a watched disk, and looks at the crash before every change. From the first commit on, `prepare`
+/// may have done something to the disk. Gives how many appends there were.
 fn crash_everywhere(explorer: &Arc<Explorer>, plan: Plan, prepare: impl FnOnce(&FaultyDisk)) -> u64 {
     let disk = disk_with_directory();
     let promises = Arc::new(Mutex::new(Promises::default()));
@@ -90,8 +91,8 @@ fn conclude(explorer: &Explorer, matrix: usize) {
     assert!(states.iter().all(|&count| count >= 20), "not all depths were reached: {states:?}");
 }
 
-/// The main thing: nothing acknowledged is lost, nothing half done is there, wherever the power fails, also while it recovers
-/// from a power failure, and from one of those.
+/// The main thing: nothing acknowledged is lost, nothing half done is there, wherever the power fails, also while it
+/// recovers from a power failure, and from one of those.
 fn matrix(matrix: usize, plan: impl Fn(u64) -> Plan) {
     let explorer = Arc::default();
     let appended: u64 = (1..=effort()).map(|seed| crash_everywhere(&explorer, plan(seed), |_| {})).sum();
@@ -141,8 +142,8 @@ fn a_crash_while_a_database_is_made_leaves_something_that_opens() {
     conclude(&explorer, 4);
 }
 
-/// What the matrix is worth: on a disk that lies about its syncs it must find losses. Of the log: commits are gone. Of the
-/// pages: the log that would bring them back has been let go.
+/// What the matrix is worth: on a disk that lies about its syncs it must find losses. Of the log: commits are gone. Of
+/// the pages: the log that would bring them back has been let go.
 #[test]
 fn a_disk_that_forgets_what_it_synced_is_found_out() {
     for liar in ["log", "data"] {

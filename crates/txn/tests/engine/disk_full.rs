@@ -1,7 +1,8 @@
 //! A full disk: statements fail with a typed error, and everything that ends work goes on, recovery too (WAL-13).
 //!
-//! Each test runs at every number of remaining blocks from none to more than are needed: so the disk is full while the log is
-//! made longer, while the data file is, while a table is made, and so on. What a crash takes back is free again, no more.
+//! Each test runs at every number of remaining blocks from none to more than are needed: so the disk is full while the
+//! log is made longer, while the data file is, while a table is made, and so on. What a crash takes back is free again,
+//! no more.
 
 use std::io;
 
@@ -175,8 +176,8 @@ fn a_database_on_a_full_disk_goes_on_with_the_log_that_it_has() {
     assert_sound(&engine, "opened again");
 }
 
-/// PAGE-16: others have used the room that a transaction's shorter values left, so that rolling it back needs pages, of which the disk
-/// has no more.
+/// PAGE-16: others have used the room that a transaction's shorter values left, so that rolling it back needs pages, of
+/// which the disk has no more.
 #[test]
 fn on_a_full_disk_a_rollback_splits_nodes() {
     for crashed in [false, true] {
@@ -242,8 +243,8 @@ fn splits_nodes_in_a_rollback(crashed: bool) -> bool {
     true
 }
 
-/// A database that was closed in order and used again says that it was closed in order until its first checkpoint; a crash before
-/// that left holes, and nobody filled them.
+/// A database that was closed in order and used again says that it was closed in order until its first checkpoint; a
+/// crash before that left holes, and nobody filled them.
 #[test]
 fn holes_are_filled_after_a_crash_behind_an_orderly_close() {
     let (mut filled, begun) = (0, Instant::now());
@@ -270,8 +271,8 @@ fn holes_are_filled_after_a_crash_behind_an_orderly_close() {
     assert!(filled > 0, "no crash left holes");
 }
 
-/// Deletes that no lock on a key covers, because the whole table is locked, or because chunks of long values have no locks: their
-/// pages are nobody else's before the commit.
+/// Deletes that no lock on a key covers, because the whole table is locked, or because chunks of long values have no
+/// locks: their pages are nobody else's before the commit.
 #[test]
 fn what_is_deleted_has_room_to_come_back() {
     for (what, rows, value_bytes, whole_table) in

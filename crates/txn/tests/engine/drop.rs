@@ -81,7 +81,8 @@ fn a_dropped_table_gives_all_its_pages_back() {
     assert_sound(&engine, "opened again");
 }
 
-/// Who waits for a drop whose commit cannot be flushed, because the disk has failed, is told that, and not that the catalog is damaged.
+/// Who waits for a drop whose commit cannot be flushed, because the disk has failed, is told that, and not that the
+/// catalog is damaged.
 #[test]
 fn a_drop_behind_one_that_cannot_be_flushed_is_told_why() {
     let disk = FaultyDisk::new();
@@ -271,7 +272,8 @@ fn a_crash_leaves_a_whole_table_or_free_pages() {
     assert!(whole > 0 && gone > 0, "{whole} whole, {gone} gone");
 }
 
-/// One bad page keeps the space of its own table, and of no other; the reason is told, and the next opening tries again.
+/// One bad page keeps the space of its own table, and of no other; the reason is told, and the next opening tries
+/// again.
 #[test]
 fn a_damaged_page_keeps_the_pages_of_its_own_table_only() {
     let disk = FaultyDisk::new();

@@ -1,5 +1,6 @@
-//! Early lock release, case by case, on a disk whose flush is held back: who reads what is not durable yet waits for the commit
-//! that it read, and for nothing else. With the tags off every case shows the anomaly of Kimura et al. 2012, Table 6.
+//! Early lock release, case by case, on a disk whose flush is held back: who reads what is not durable yet waits for
+//! the commit that it read, and for nothing else. With the tags off every case shows the anomaly of Kimura et al. 2012,
+//! Table 6.
 
 use std::ops::Bound;
 
@@ -185,8 +186,9 @@ fn a_reader_waits_for_the_commit_that_it_has_read_and_for_no_other() {
     }
 }
 
-/// A thread of partitioned execution that dies, or a database that is closed, loses the locks that are on their way back from a transaction
-/// that has committed: they went without a tag, and who read the value was told at once that it is certain.
+/// A thread of partitioned execution that dies, or a database that is closed, loses the locks that are on their way
+/// back from a transaction that has committed: they went without a tag, and who read the value was told at once that it
+/// is certain.
 #[test]
 fn locks_that_are_lost_on_their_way_back_leave_their_tags() {
     for (locks, mode) in tables_and_modes() {

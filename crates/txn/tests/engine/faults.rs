@@ -58,8 +58,8 @@ fn usage() -> Counts {
     Counts { syncs: after.syncs - before.syncs, writes: after.writes - before.writes, ..after }
 }
 
-/// Some numbers of so many operations. Those in the background come sooner or later, so none is among them that a workload might end
-/// before.
+/// Some numbers of so many operations. Those in the background come sooner or later, so none is among them that a
+/// workload might end before.
 fn spread_over(operations: u64) -> impl Iterator<Item = u64> {
     let last = operations * 9 / 10;
     (1..=last).step_by((last / 40) as usize)

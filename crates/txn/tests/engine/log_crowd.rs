@@ -97,8 +97,8 @@ fn who_has_written_little_has_no_company() {
     }
 }
 
-/// 128 threads that inserted a thousand rows at a time all looked for company all the time, because the others had filled the log
-/// meanwhile, and let each other go on: half as many transactions a second.
+/// 128 threads that inserted a thousand rows at a time all looked for company all the time, because the others had
+/// filled the log meanwhile, and let each other go on: half as many transactions a second.
 #[test]
 fn who_is_small_beside_many_others_has_no_company_either() {
     for policy in LogFullPolicy::ALL {
@@ -121,7 +121,8 @@ fn who_is_small_beside_many_others_has_no_company_either() {
     }
 }
 
-/// On a busy machine one of eight looked for company when the seven others had ended, and was told that it had been alone.
+/// On a busy machine one of eight looked for company when the seven others had ended, and was told that it had been
+/// alone.
 #[test]
 fn who_has_ended_before_the_first_look_was_company_too() {
     for policy in LogFullPolicy::ALL {
@@ -138,17 +139,18 @@ fn who_has_ended_before_the_first_look_was_company_too() {
     }
 }
 
-/// TXN-38: from some size on the younger ones let the oldest go on, so one of them comes to its end. Until then all write: here a
-/// sixteenth of the room together, and each a hundred and twenty-eighth in records of its own, which bring 2.6 times as much with
-/// images and splits. So seven others take a fifth of the room, and two a ninth less a little.
+/// TXN-38: from some size on the younger ones let the oldest go on, so one of them comes to its end. Until then all
+/// write: here a sixteenth of the room together, and each a hundred and twenty-eighth in records of its own, which
+/// bring 2.6 times as much with images and splits. So seven others take a fifth of the room, and two a ninth less a
+/// little.
 #[test]
 fn of_several_transactions_that_each_fit_alone_one_commits() {
     for policy in LogFullPolicy::ALL {
         let alone = rows_alone(policy);
         for (threads, percents) in [(2, [60, 90]), (3, [60, 88]), (WRITERS, [60, 78])] {
             for percent in percents {
-                // Nobody waits for a second for one that does not get on: if the oldest stood still for so long on a busy
-                // machine, once more.
+                // Nobody waits for a second for one that does not get on: if the oldest stood still for so long on a
+                // busy machine, once more.
                 let mut tries = 0;
                 loop {
                     let (committed, longest) = one_of_many_commits(policy, threads, alone * percent / 100);

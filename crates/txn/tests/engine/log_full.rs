@@ -1,5 +1,5 @@
-//! A log that is full in the middle of what takes several records: a table is made or dropped, a transaction prepared, the
-//! database compacted. It is done, or nothing of it is there; and it can be done when there is room again.
+//! A log that is full in the middle of what takes several records: a table is made or dropped, a transaction prepared,
+//! the database compacted. It is done, or nothing of it is there; and it can be done when there is room again.
 
 use std::collections::BTreeSet;
 
@@ -90,8 +90,8 @@ fn is_log_full(error: &TxnError) -> bool {
     true
 }
 
-/// At every measure of room: `begun` before the log is filled, `go_on` when it is, and again when it is not. Gives how often it
-/// had no room.
+/// At every measure of room: `begun` before the log is filled, `go_on` when it is, and again when it is not. Gives how
+/// often it had no room.
 fn at_every_room<T>(
     name: &str,
     rooms: impl Iterator<Item = u64>,
@@ -180,7 +180,8 @@ fn a_transaction_is_prepared_or_rolled_back() {
     at_every_room("prepare", (0..25).map(|step| step * step * 30), begun, prepare_and_commit, done);
 }
 
-/// It took a checkpoint five times a second, each from what is kept for rollbacks, for as long as somebody held a full log.
+/// It took a checkpoint five times a second, each from what is kept for rollbacks, for as long as somebody held a full
+/// log.
 #[test]
 fn the_reaper_takes_no_checkpoint_that_shortens_nothing() {
     let disk = FaultyDisk::new();

@@ -22,8 +22,8 @@ fn is_log_full(error: &TxnError) -> bool {
     matches!(error, TxnError::Storage(StorageError::LogFull { .. }))
 }
 
-/// TXN-5: whatever the shape of its records, a transaction that has filled the log can be rolled back, also if checkpoints
-/// made it log its pages anew.
+/// TXN-5: whatever the shape of its records, a transaction that has filled the log can be rolled back, also if
+/// checkpoints made it log its pages anew.
 #[test]
 fn a_transaction_that_fills_the_log_can_always_roll_back() {
     // Compensations of the first three are longer than what they take back.
@@ -67,8 +67,8 @@ fn a_transaction_that_fills_the_log_can_always_roll_back() {
     }
 }
 
-/// A checkpoint makes a rollback log its pages anew. One after the other took all that was kept for it: the database stopped, and
-/// could not be opened again.
+/// A checkpoint makes a rollback log its pages anew. One after the other took all that was kept for it: the database
+/// stopped, and could not be opened again.
 #[test]
 fn checkpoints_leave_rollback_its_room() {
     let options = small_log(24, LogFullPolicy::Throttle);
@@ -229,7 +229,8 @@ fn the_oldest_transaction_is_ended_when_the_log_is_full() {
     assert_sound(&engine, "after the oldest was ended");
 }
 
-/// In the midst of a batch that a scan gives, the long values of the entries behind are gone: that was said to be damage.
+/// In the midst of a batch that a scan gives, the long values of the entries behind are gone: that was said to be
+/// damage.
 #[test]
 fn a_scan_whose_transaction_is_ended_meanwhile_is_told_so() {
     for ended_behind in 15..20 {
@@ -280,8 +281,8 @@ fn an_oldest_transaction_that_is_forgotten_makes_others_fail_in_time() {
     assert_sound(&engine, "after the old one has ended");
 }
 
-/// TXN-35: a transaction that its owner has forgotten is rolled back in his place, and he is told when he comes back. Whatever he
-/// does then, it is over; its locks stay until he gives them up.
+/// TXN-35: a transaction that its owner has forgotten is rolled back in his place, and he is told when he comes back.
+/// Whatever he does then, it is over; its locks stay until he gives them up.
 #[test]
 fn a_forgotten_oldest_transaction_is_ended_in_the_background() {
     for last_call in 0..6 {
@@ -353,8 +354,8 @@ fn table_of(engine: &Engine) -> TableInfo {
     engine.table("t").unwrap().unwrap()
 }
 
-/// Owners that are at work are ended between two of their changes, or not at all: each that says it has committed has, and no
-/// other.
+/// Owners that are at work are ended between two of their changes, or not at all: each that says it has committed has,
+/// and no other.
 #[test]
 fn owners_at_work_and_the_background_do_not_both_end_a_transaction() {
     let disk = FaultyDisk::new();

@@ -46,8 +46,8 @@ fn directory() -> &'static Path {
     Path::new("/db")
 }
 
-/// Everything small: nodes split and merge all the time, pages are evicted dirty, segments are changed often. And quiet: no
-/// thread in the background writes anything that nobody asked for.
+/// Everything small: nodes split and merge all the time, pages are evicted dirty, segments are changed often. And
+/// quiet: no thread in the background writes anything that nobody asked for.
 fn tiny() -> EngineOptions {
     EngineOptions {
         log: LogOptions {

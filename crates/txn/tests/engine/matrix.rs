@@ -1,9 +1,9 @@
-//! The crash matrix: the power fails before each change that a workload makes to its disk, in four ways; what is left is
-//! opened and compared with what was promised; and the recovery that this takes is interrupted in the same four ways, and
-//! the recovery from that, and the one after it.
+//! The crash matrix: the power fails before each change that a workload makes to its disk, in four ways; what is left
+//! is opened and compared with what was promised; and the recovery that this takes is interrupted in the same four
+//! ways, and the recovery from that, and the one after it.
 //!
-//! A *state* is one disk that was opened and compared. Which recoveries are interrupted, and where, is a sample: all of them
-//! would take years.
+//! A *state* is one disk that was opened and compared. Which recoveries are interrupted, and where, is a sample: all of
+//! them would take years.
 
 use foreshore_env::{
     disk::Disk,
@@ -20,8 +20,8 @@ use crate::{directory, open_with, probe::Probe, soundness, tiny};
 /// How many recoveries in a row are interrupted at most.
 pub(crate) const DEPTH: usize = 3;
 
-/// Of the states that so many interrupted recoveries have led to, one in so many has its own recovery interrupted. Odd, so
-/// that each of the four modes gets its turn.
+/// Of the states that so many interrupted recoveries have led to, one in so many has its own recovery interrupted. Odd,
+/// so that each of the four modes gets its turn.
 const DEEPER: [u64; DEPTH] = [41, 17, 17];
 /// A recovery is interrupted at one in so many of its changes.
 const STRIDE: u64 = 9;

@@ -125,8 +125,8 @@ fn what_is_missing_is_named() {
     }
 }
 
-/// WAL-14. A log of several segments whose process died: without its last one, its last two, or all but the first, opening says
-/// which file is gone, and what to do.
+/// WAL-14. A log of several segments whose process died: without its last one, its last two, or all but the first,
+/// opening says which file is gone, and what to do.
 #[test]
 fn the_end_of_the_log_is_missed() {
     let disk = FaultyDisk::new();
@@ -174,7 +174,8 @@ fn the_control_file_is_repaired_or_reported() {
     assert_eq!(everything(&disk), damaged, "a damaged database is left for whoever can do more");
 }
 
-/// A sector of the control file that the disk does not give any more made the database impossible to open, though the other slot is sound.
+/// A sector of the control file that the disk does not give any more made the database impossible to open, though the
+/// other slot is sound.
 #[test]
 fn one_slot_of_the_control_file_that_can_be_read_is_enough() {
     let original = made();
@@ -198,8 +199,8 @@ fn one_slot_of_the_control_file_that_can_be_read_is_enough() {
     }
 }
 
-/// Either slot of the control file is overwritten whole, or the second is cut off: the other one is enough, and with the next
-/// checkpoint there are two again.
+/// Either slot of the control file is overwritten whole, or the second is cut off: the other one is enough, and with
+/// the next checkpoint there are two again.
 #[test]
 fn one_slot_of_the_control_file_is_enough() {
     const SLOT: usize = 4096;
@@ -244,7 +245,8 @@ fn another_format_is_refused() {
     }
 }
 
-/// A log that ends before the control file's checkpoint was lost to a disk that lied about a sync, or is of another copy.
+/// A log that ends before the control file's checkpoint was lost to a disk that lied about a sync, or is of another
+/// copy.
 #[test]
 fn a_log_that_is_too_short_is_reported() {
     let disk = made();
@@ -257,7 +259,8 @@ fn a_log_that_is_too_short_is_reported() {
     assert!(matches!(error, StorageError::Corrupted { .. }), "{error}");
 }
 
-/// RELIABILITY's cases 11 and 13: the disk lied about a sync of the log, or log and pages were copied at different times.
+/// RELIABILITY's cases 11 and 13: the disk lied about a sync of the log, or log and pages were copied at different
+/// times.
 #[test]
 fn pages_that_are_newer_than_the_log_are_reported() {
     let disk = made();
@@ -401,8 +404,8 @@ fn a_log_that_fails_ends_waits_for_locks() {
     });
 }
 
-/// TXN-39. A reader waits for a key whose writer cannot undo what it has done, since `end` has ended the database: the reader is
-/// not told of it, nor is anybody else given the lock, by which reads without locks would know.
+/// TXN-39. A reader waits for a key whose writer cannot undo what it has done, since `end` has ended the database: the
+/// reader is not told of it, nor is anybody else given the lock, by which reads without locks would know.
 fn nobody_sees_what_was_not_undone(give_up: impl Fn(Txn), end: impl Fn(&Engine)) {
     for round in 0..20_u32 {
         let disk = made();
@@ -483,8 +486,9 @@ fn a_directory_of_a_relative_path_can_be_made() {
     assert!(disk.exists(&relative.join("control")).unwrap());
 }
 
-/// TXN-40. A sync fails, or whoever asked for it dies before it comes back, and the next opening finds in the cache what it wrote. Who
-/// trusted that built acknowledged commits on names that a power failure took back: the database had none of its files then.
+/// TXN-40. A sync fails, or whoever asked for it dies before it comes back, and the next opening finds in the cache
+/// what it wrote. Who trusted that built acknowledged commits on names that a power failure took back: the database had
+/// none of its files then.
 #[test]
 fn a_database_whose_making_had_a_failed_sync_keeps_what_is_committed_later() {
     for number in 1.. {
@@ -512,8 +516,8 @@ fn a_database_whose_making_had_a_failed_sync_keeps_what_is_committed_later() {
     }
 }
 
-/// The same of a checkpoint, after which the next opening gives up what of the log the checkpoint does not need: the power fails while it
-/// recovers, and the control file says again what it said before.
+/// The same of a checkpoint, after which the next opening gives up what of the log the checkpoint does not need: the
+/// power fails while it recovers, and the control file says again what it said before.
 #[test]
 fn a_recovery_behind_a_checkpoint_with_a_failed_sync_may_fail_itself() {
     let log = LogOptions { segment_bytes: 128 << 10, buffer_bytes: 256 << 10, ..tiny().log };

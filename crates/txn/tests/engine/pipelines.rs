@@ -122,8 +122,9 @@ fn a_ticket_is_waited_for_asked_and_polled() {
     assert_sound(&engine, "tickets");
 }
 
-/// A waker that panicked ended the thread that wakes all others: those of the same batch never heard, and the database stopped. One that lets
-/// the last handle of a database go, or closes it, made that thread wait for its own end, or for who waited for that.
+/// A waker that panicked ended the thread that wakes all others: those of the same batch never heard, and the database
+/// stopped. One that lets the last handle of a database go, or closes it, made that thread wait for its own end, or for
+/// who waited for that.
 #[test]
 fn what_a_waker_does_is_nothing_to_others() {
     struct Broken;
@@ -184,8 +185,8 @@ fn what_a_waker_does_is_nothing_to_others() {
     assert!(get(&mut begin(&engine), &table, b"last").unwrap().is_some());
 }
 
-/// A task that was polled where it was woken, on the thread that gives locks back, and committed more there than may leave their locks to
-/// that thread, waited for ever for itself to make room.
+/// A task that was polled where it was woken, on the thread that gives locks back, and committed more there than may
+/// leave their locks to that thread, waited for ever for itself to make room.
 #[test]
 fn who_is_woken_may_commit_there_as_often_as_he_likes() {
     const COMMITS: u32 = 300;
@@ -551,7 +552,8 @@ fn a_crash_takes_the_newest_of_a_pipeline_and_none_that_was_acknowledged() {
     }
 }
 
-/// The locks of those before it count for no transaction: neither for what one may have, nor for what is reason to lock a table.
+/// The locks of those before it count for no transaction: neither for what one may have, nor for what is reason to lock
+/// a table.
 #[test]
 fn a_long_pipeline_runs_out_of_no_locks() {
     let mut options = kind(EarlyLockRelease::Off);

@@ -130,9 +130,9 @@ fn both_phases_from_any_thread_and_after_any_restart() {
     }
 }
 
-/// The only long value, of an id given after the last checkpoint, was deleted by a prepared transaction, and its ghosts were purged:
-/// after a crash the next long value got the same id, and the rollback of the deletion met its chunks ("cannot be taken back"),
-/// which stopped the database, or kept it from being opened again.
+/// The only long value, of an id given after the last checkpoint, was deleted by a prepared transaction, and its ghosts
+/// were purged: after a crash the next long value got the same id, and the rollback of the deletion met its chunks
+/// ("cannot be taken back"), which stopped the database, or kept it from being opened again.
 #[test]
 fn a_long_value_deleted_by_a_prepared_transaction_keeps_its_id() {
     for bytes in [1_500, 2_500, 9_000] {
@@ -381,8 +381,8 @@ fn a_log_that_fails_leaves_prepared_or_not() {
     }
 }
 
-/// A log that is full to the last record, because `oldest` needs it from its beginning on, and a transaction whose locks take more
-/// than is left, though not more than there is when `oldest` has ended.
+/// A log that is full to the last record, because `oldest` needs it from its beginning on, and a transaction whose
+/// locks take more than is left, though not more than there is when `oldest` has ended.
 fn full_log() -> (Arc<Engine>, [Txn; 2]) {
     let log = LogOptions { capacity_bytes: 2 << 20, ..tiny().log };
     let options = EngineOptions { log, node_capacity: usize::MAX, ..tiny() };
@@ -414,8 +414,8 @@ fn full_log() -> (Arc<Engine>, [Txn; 2]) {
     (engine, [oldest, txn])
 }
 
-/// Prepares in another thread, and ends the transaction that is in its way after a while. Whether it has waited for that; not if it
-/// came to it too late, or its patience was over, on a busy machine.
+/// Prepares in another thread, and ends the transaction that is in its way after a while. Whether it has waited for
+/// that; not if it came to it too late, or its patience was over, on a busy machine.
 fn prepares_when_there_is_room() -> bool {
     let (engine, [oldest, txn]) = full_log();
     let (result, waited) = thread::scope(|scope| {

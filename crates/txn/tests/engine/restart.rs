@@ -36,7 +36,8 @@ fn a_recovery_target_takes_checkpoints_as_often_as_it_needs() {
         let table = engine.create_table("t", b"").unwrap();
         let before = engine.stats().checkpoints;
         write_log(&engine, &table, 3 << 20);
-        // The checkpointer is a thread that has to get its turn, and gets few on a busy machine: then there is more to do.
+        // The checkpointer is a thread that has to get its turn, and gets few on a busy machine: then there is more to
+        // do.
         let deadline = Instant::now() + Duration::from_secs(120);
         let estimate = || engine.stats().recovery_estimate;
         while !recovery_target.is_zero()
@@ -59,7 +60,8 @@ fn a_recovery_target_takes_checkpoints_as_often_as_it_needs() {
     assert!(checkpoints > 3 && bytes < 1 << 20 && estimate <= target, "{checkpoints} {bytes} {estimate:?}");
 }
 
-/// The whole pages that the first changes after a checkpoint log ask for no other one, which would have all pages logged again.
+/// The whole pages that the first changes after a checkpoint log ask for no other one, which would have all pages
+/// logged again.
 #[test]
 fn images_of_pages_ask_for_no_checkpoint() {
     const GROWTH: u64 = 512 << 10;
@@ -129,7 +131,8 @@ fn recovery_tells_how_far_it_is() {
     assert_sound(&engine, "observed");
 }
 
-/// What was committed lazily survives a crash once somebody has asked for that, and not before: nothing else flushes this log.
+/// What was committed lazily survives a crash once somebody has asked for that, and not before: nothing else flushes
+/// this log.
 #[test]
 fn what_is_flushed_survives() {
     let disk = FaultyDisk::new();

@@ -1,4 +1,5 @@
-//! Reads without locks, one case after another: what they see, what makes them stale, and what does not (READ-1 to READ-7).
+//! Reads without locks, one case after another: what they see, what makes them stale, and what does not (READ-1 to
+//! READ-7).
 
 use std::ops::Bound;
 
@@ -186,7 +187,8 @@ fn of_very_many_leaves_the_last_are_locked() {
     );
 }
 
-/// READ-3: on a settled page nobody is asked who has locked what. Here all names share one place, so that asking is of no use.
+/// READ-3: on a settled page nobody is asked who has locked what. Here all names share one place, so that asking is of
+/// no use.
 #[test]
 fn a_settled_page_needs_no_look_at_the_locks() {
     let locks = LockOptions { buckets: 1, ..LockOptions::default() };
@@ -352,8 +354,8 @@ fn a_table_where_reads_fail_is_locked() {
     assert_eq!(attempt(false), (false, false));
 }
 
-/// The first record, or the last one, of a table from which all was deleted: a reader cleans up what it comes by, but for the leaves
-/// that it has to find as they were, and the next ones have little to pass.
+/// The first record, or the last one, of a table from which all was deleted: a reader cleans up what it comes by, but
+/// for the leaves that it has to find as they were, and the next ones have little to pass.
 #[test]
 fn who_passes_what_was_deleted_cleans_up() {
     let ways = [Direction::Ascending, Direction::Descending]

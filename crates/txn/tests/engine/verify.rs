@@ -10,8 +10,8 @@ use foreshore_txn::{Durability, EngineOptions, PoolOptions};
 
 use crate::{begin, open_with, read_all, scan, tiny};
 
-/// Whoever scans purges what was deleted and merges leaves on the way, and no lock of a reader keeps the check from meeting a page that
-/// has just gone.
+/// Whoever scans purges what was deleted and merges leaves on the way, and no lock of a reader keeps the check from
+/// meeting a page that has just gone.
 #[test]
 fn readers_that_tidy_are_no_damage() {
     let options = EngineOptions { pool: PoolOptions { bytes: 4096 * 8192, ..tiny().pool }, ..tiny() };

@@ -15,8 +15,8 @@ use crate::{
     segment::SEGMENT_HEADER_BYTES,
 };
 
-/// Bytes of the ring that only the log's own records take, so that a full one does not cost a mark: that of one, behind the rest of a
-/// segment and the next one's header.
+/// Bytes of the ring that only the log's own records take, so that a full one does not cost a mark: that of one, behind
+/// the rest of a segment and the next one's header.
 const KEPT_FOR_MARK_BYTES: u64 = SEGMENT_HEADER_BYTES + 2 * padded(MARK_BYTES);
 
 /// A claimed place. Dropped before it is published, it poisons: the flusher could never pass it.

@@ -1,9 +1,10 @@
-//! The flusher: it follows behind those who append, writes what is published, and syncs. A thread of its own does, or whoever
-//! waits for it (`lead.rs`).
+//! The flusher: it follows behind those who append, writes what is published, and syncs. A thread of its own does, or
+//! whoever waits for it (`lead.rs`).
 //!
-//! A segment becomes part of the log when the one before it is durable to its end (WAL-5), whoever has written how much of it meanwhile
-//! (`pen.rs`). Each sync is preceded by a mark, a record that says how far the log was durable when it was made (WAL-7, `scan.rs`). A log
-//! that has been quiet for a flush interval gets a mark of its own, for nobody knows when the next batch will bring one.
+//! A segment becomes part of the log when the one before it is durable to its end (WAL-5), whoever has written how much
+//! of it meanwhile (`pen.rs`). Each sync is preceded by a mark, a record that says how far the log was durable when it
+//! was made (WAL-7, `scan.rs`). A log that has been quiet for a flush interval gets a mark of its own, for nobody knows
+//! when the next batch will bring one.
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
@@ -121,8 +122,8 @@ impl Flusher {
         }
     }
 
-    /// Makes a batch that reaches to `target` durable, or what of it is published; gives how far. What the writer has written beyond
-    /// is left to the next one: who waits for that is woken by that.
+    /// Makes a batch that reaches to `target` durable, or what of it is published; gives how far. What the writer has
+    /// written beyond is left to the next one: who waits for that is woken by that.
     fn write_and_sync(&mut self, core: &Core, target: u64) -> Result<u64> {
         self.write(core, target)?;
         Ok(core.sync()?.min(target))
@@ -146,7 +147,8 @@ impl Flusher {
 }
 
 impl Core {
-    /// Makes durable what was written so far, and gives where that ends. Segments become part of the log in their order.
+    /// Makes durable what was written so far, and gives where that ends. Segments become part of the log in their
+    /// order.
     fn sync(&self) -> Result<u64> {
         let unsynced = self.pen.lock().begin_sync(self);
         for segment in &unsynced.ended {
@@ -227,7 +229,8 @@ impl Core {
         }
     }
 
-    /// Waits, for a moment at most, for those who should be in the next batch. Whoever wakes the flusher meanwhile has a reason.
+    /// Waits, for a moment at most, for those who should be in the next batch. Whoever wakes the flusher meanwhile has
+    /// a reason.
     fn gather<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
         let next = waiting.batch + 1;
         if waiting.stop == Stop::No

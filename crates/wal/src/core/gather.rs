@@ -1,12 +1,13 @@
-//! Group commit at its best: before a batch begins, those whose records the last one made durable get a moment to come back
-//! with their next.
+//! Group commit at its best: before a batch begins, those whose records the last one made durable get a moment to come
+//! back with their next.
 //!
-//! Without it, threads that commit one transaction after another fall into two parties: a batch carries the one while the other
-//! gathers behind it. Each flush then has the commits of half of the threads, and each thread waits for two flushes. With
-//! it, a batch begins when as many wait for it as waited when the last one ended, or when the moment is over.
+//! Without it, threads that commit one transaction after another fall into two parties: a batch carries the one while
+//! the other gathers behind it. Each flush then has the commits of half of the threads, and each thread waits for two
+//! flushes. With it, a batch begins when as many wait for it as waited when the last one ended, or when the moment is
+//! over.
 //!
-//! The moment is a part of what the last flush took, so it costs nobody much. Where it was in vain, because threads do other
-//! things between their commits, ever more batches do without.
+//! The moment is a part of what the last flush took, so it costs nobody much. Where it was in vain, because threads do
+//! other things between their commits, ever more batches do without.
 
 use foreshore_env::time::Duration;
 

@@ -1,12 +1,12 @@
 //! Who would wake the flusher and wait for it is the flusher himself, for one batch, if that sleeps.
 //!
-//! A thread that commits alone would wait for two wake-ups besides the sync, which take a third of its time on a good disk. He who leads
-//! makes everything durable that is there, and wakes those who waited meanwhile, as the flusher does. If some wait for the next batch
-//! when his is over, the flusher goes on, so nobody flushes for others more than once; as long as somebody always waits, that
-//! thread does it all.
+//! A thread that commits alone would wait for two wake-ups besides the sync, which take a third of its time on a good
+//! disk. He who leads makes everything durable that is there, and wakes those who waited meanwhile, as the flusher
+//! does. If some wait for the next batch when his is over, the flusher goes on, so nobody flushes for others more than
+//! once; as long as somebody always waits, that thread does it all.
 //!
-//! Before a batch those whom the last one served are waited for (`gather.rs`). Whoever comes first sleeps until that moment is over,
-//! and leads then; but if he who is the last to come finds him asleep, he leads.
+//! Before a batch those whom the last one served are waited for (`gather.rs`). Whoever comes first sleeps until that
+//! moment is over, and leads then; but if he who is the last to come finds him asleep, he leads.
 
 use std::mem;
 
@@ -32,7 +32,8 @@ pub(super) enum Turn {
 pub(super) type Gatherer = Option<(u64, Instant)>;
 
 impl Waiting {
-    /// Whose turn it is; asked by somebody without a deadline who has come to wait for the next batch, or for the running one.
+    /// Whose turn it is; asked by somebody without a deadline who has come to wait for the next batch, or for the
+    /// running one.
     pub(super) fn turn(&mut self, gatherer: &mut Gatherer) -> Turn {
         if !self.flusher_sleeps || self.is_led || self.stop != Stop::No {
             return Turn::Wait;

@@ -1,5 +1,6 @@
-//! The maker of spares: a thread that takes space on the disk ahead of need (WAL-13), and prepares the next segment when half of one is
-//! written, so that neither the flusher, and with it all who wait for a commit, nor anybody else does.
+//! The maker of spares: a thread that takes space on the disk ahead of need (WAL-13), and prepares the next segment
+//! when half of one is written, so that neither the flusher, and with it all who wait for a commit, nor anybody else
+//! does.
 
 use foreshore_env::{
     thread,

@@ -1,9 +1,9 @@
-//! The pen: what is published goes from the ring to the files. Two threads take it in turn: the flusher, for a batch that it is about
-//! to sync, and the writer, which makes room in the ring while the flusher waits for the disk. So a sync holds up nobody who
-//! appends, as long as the disk is as fast as they are.
+//! The pen: what is published goes from the ring to the files. Two threads take it in turn: the flusher, for a batch
+//! that it is about to sync, and the writer, which makes room in the ring while the flusher waits for the disk. So a
+//! sync holds up nobody who appends, as long as the disk is as fast as they are.
 //!
-//! The pen does not wait for a sync where a segment ends: the next one is prepared, and written under the name of a spare until the
-//! flusher has synced all before it and admits it to the log (WAL-5).
+//! The pen does not wait for a sync where a segment ends: the next one is prepared, and written under the name of a
+//! spare until the flusher has synced all before it and admits it to the log (WAL-5).
 
 use std::collections::VecDeque;
 
@@ -19,10 +19,11 @@ use crate::{segment::SEGMENT_HEADER_BYTES, store::Segment};
 
 /// The most that is written at once, but for the last record.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Segments that are written to their end before the first of them is durable, at most: what the writer is ahead of the disk.
+/// Segments that are written to their end before the first of them is durable, at most: what the writer is ahead of the
+/// disk.
 const MOST_ENDED: usize = 4;
-/// So much is written with zeros ahead, where a file has only reserved its space so far: there each sync makes the system note durably
-/// which blocks have been written, and so it does that for many at a time.
+/// So much is written with zeros ahead, where a file has only reserved its space so far: there each sync makes the
+/// system note durably which blocks have been written, and so it does that for many at a time.
 const AHEAD_BYTES: u64 = 64 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// How often somebody only yields to who is in the middle of an append, before he sleeps.
@@ -33,7 +34,8 @@ const NAP: Duration = Duration::from_micros(50);
 // So no piece begins or ends with a part of a block that is not of the log.
 const _: () = assert!(SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK) && AHEAD_BYTES.is_multiple_of(BLOCK));
 
-/// Guarded by its mutex, which is held while a piece is written, and while a segment is prepared if none is, but not for a sync.
+/// Guarded by its mutex, which is held while a piece is written, and while a segment is prepared if none is, but not
+/// for a sync.
 #[derive(Debug)]
 pub(super) struct Pen {
     /// The segment that is written.
@@ -62,7 +64,8 @@ pub(super) struct Run {
 /// What has to be synced for all that was written to be durable.
 #[derive(Debug)]
 pub(super) struct Unsynced {
-    /// Segments that were written to their end, the oldest first. Each but the first is to be admitted before it is synced.
+    /// Segments that were written to their end, the oldest first. Each but the first is to be admitted before it is
+    /// synced.
     pub(super) ended: Vec<Segment>,
     /// The one that is written, to be admitted if there are any before it; none if all of it is durable already.
     pub(super) last: Option<Segment>,
@@ -86,7 +89,8 @@ impl Pen {
         !self.ended.is_empty()
     }
 
-    /// Writes a piece of what is published below `target`; false: there is nothing, or somebody is in the middle of an append.
+    /// Writes a piece of what is published below `target`; false: there is nothing, or somebody is in the middle of an
+    /// append.
     pub(super) fn write_piece(&mut self, core: &Core, target: u64) -> Result<bool> {
         let position = core.ring.written();
         let run = core.published(position, target);
@@ -113,8 +117,9 @@ impl Pen {
         Ok(true)
     }
 
-    /// Writes what the ring has from `begin` to the end of the run: whole blocks, from the beginning of the one in which the last run
-    /// ended to zeros behind this one. So they may go past the system's cache, and through it no block has to be read that is not there.
+    /// Writes what the ring has from `begin` to the end of the run: whole blocks, from the beginning of the one in
+    /// which the last run ended to zeros behind this one. So they may go past the system's cache, and through it no
+    /// block has to be read that is not there.
     fn write_run(&mut self, core: &Core, begin: u64, run: Run) -> Result<()> {
         let Segment { base, file, path } = &self.segment;
         let first = begin / BLOCK * BLOCK;
@@ -151,14 +156,16 @@ impl Pen {
         Unsynced { ended, last, position: core.ring.written() }
     }
 
-    /// So many segments that were written to their end are durable, and the next one is admitted. They stay open to be read.
+    /// So many segments that were written to their end are durable, and the next one is admitted. They stay open to be
+    /// read.
     pub(super) fn end_sync(&mut self, ended: usize) {
         self.ended.drain(..ended).for_each(|segment| segment.file.end_stream());
     }
 }
 
 impl Core {
-    /// The published records from `position` on: within its segment, not much more than a piece, at most up to `target`.
+    /// The published records from `position` on: within its segment, not much more than a piece, at most up to
+    /// `target`.
     pub(super) fn published(&self, position: u64, target: u64) -> Run {
         let Core { ring, geometry, .. } = self;
         let segment_end = geometry.base(position) + geometry.segment_bytes();
@@ -231,7 +238,8 @@ pub(crate) fn run_writer(core: &Core) {
     }
 }
 
-/// Writes what is published, as far as the writer may be ahead of the disk; the flusher hears of each segment that ends.
+/// Writes what is published, as far as the writer may be ahead of the disk; the flusher hears of each segment that
+/// ends.
 fn make_room(core: &Core, stalls: &mut Stalls) -> Result<()> {
     let (before, target) = (core.ring.written(), core.tail());
     // What a closed log has left is the flusher's, and to one that has failed nothing is written any more.

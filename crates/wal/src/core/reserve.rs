@@ -1,13 +1,13 @@
 //! Space on the disk, taken before it is needed.
 //!
-//! WAL-13: work is appended only where there is space on the disk for it *and* for what takes it back: as of the capacity
-//! (WAL-10), three eighths of the space behind the undo floor, less some that is for the ends of transactions and for images of
-//! pages. The space is that of segments that have their length already. So on a full disk work is refused while the log can still
-//! take all that ends work, and nobody is told of it by a log that has died.
+//! WAL-13: work is appended only where there is space on the disk for it *and* for what takes it back: as of the
+//! capacity (WAL-10), three eighths of the space behind the undo floor, less some that is for the ends of transactions
+//! and for images of pages. The space is that of segments that have their length already. So on a full disk work is
+//! refused while the log can still take all that ends work, and nobody is told of it by a log that has died.
 //!
-//! A thread of its own makes spares ahead of the tail (`maker.rs`). Who comes up to the limit before it has waits, as for room in the
-//! ring; if there is no more space, he is told that the log is full. Then a checkpoint may let segments go, which are spares from then
-//! on, so that a database on a full disk goes on with the log that it has.
+//! A thread of its own makes spares ahead of the tail (`maker.rs`). Who comes up to the limit before it has waits, as
+//! for room in the ring; if there is no more space, he is told that the log is full. Then a checkpoint may let segments
+//! go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
 
 use foreshore_base::{Result, StorageError, is_disk_full};
 use foreshore_env::sync::atomic::Ordering;
@@ -37,7 +37,8 @@ impl Core {
         self.geometry.segment_bytes() / 2
     }
 
-    /// Allows work as far as the space goes that there is, and wakes those who wait for more; whether that will do for a while.
+    /// Allows work as far as the space goes that there is, and wakes those who wait for more; whether that will do for
+    /// a while.
     fn limit_work(&self) -> bool {
         // Computed and told under one mutex: the last to tell has seen the space as it is.
         let telling = self.telling_space.lock();
@@ -55,8 +56,8 @@ impl Core {
         limit >= ahead
     }
 
-    /// Makes spares for what will soon be appended, as far as there is space and it is to be asked for already. By the maker, or
-    /// before there is one.
+    /// Makes spares for what will soon be appended, as far as there is space and it is to be asked for already. By the
+    /// maker, or before there is one.
     pub(crate) fn reserve(&self) -> Result<()> {
         while !self.limit_work() && self.takes_space.load(Ordering::Relaxed) {
             match self.store.reserve() {
@@ -80,7 +81,8 @@ impl Core {
         if is_due { self.store.prepare_after(self.geometry.base(written)) } else { Ok(()) }
     }
 
-    /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher and the writer.
+    /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher and the
+    /// writer.
     pub(super) fn look_after_space(&self) {
         if !self.limit_work() && self.takes_space.load(Ordering::Relaxed) {
             self.want_space();
@@ -98,7 +100,8 @@ impl Core {
         self.store.remove(&surplus)
     }
 
-    /// Whether a log from this position on would be within what work may fill, and so would leave what takes it back its room.
+    /// Whether a log from this position on would be within what work may fill, and so would leave what takes it back
+    /// its room.
     pub(crate) fn is_within_work(&self, from: u64) -> bool {
         let held = self.tail().saturating_sub(from);
         if held > self.work_bytes || !self.is_disk_full() {

@@ -25,7 +25,8 @@ use crate::{
 
 const KIND: RecordKind = RecordKind(70);
 
-/// A log with the smallest buffer, its running flusher, and the writer and the maker of spares, whom the flusher's thread joins.
+/// A log with the smallest buffer, its running flusher, and the writer and the maker of spares, whom the flusher's
+/// thread joins.
 fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
     run(make(insert))
 }
@@ -102,8 +103,8 @@ fn happens(done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// The flusher does not wait for room, so whoever had filled the ring had filled it for the mark, too; and none was made with the next
-/// batch, for it passed for made.
+/// The flusher does not wait for room, so whoever had filled the ring had filled it for the mark, too; and none was
+/// made with the next batch, for it passed for made.
 #[test]
 fn a_full_ring_has_room_for_a_mark() {
     for kind in LogInsert::ALL {
@@ -186,7 +187,8 @@ fn an_append_that_dies_poisons_and_wakes_all() {
     }
 }
 
-/// WAL-9, WAL-13: the flusher has nothing left to write, so nobody but the maker of spares can wake who waits for space.
+/// WAL-9, WAL-13: the flusher has nothing left to write, so nobody but the maker of spares can wake who waits for
+/// space.
 #[test]
 fn who_waits_for_space_goes_on_when_some_is_made() {
     for kind in LogInsert::ALL {
@@ -262,8 +264,8 @@ fn who_has_a_deadline_leads_no_flush() {
     assert_eq!((core.durable(), core.flushes()), (FIRST_LSN.0, 0));
 }
 
-/// Of those whom the last flush served the first to come waits for the others, and the last to come leads; or the first, when the moment
-/// is over.
+/// Of those whom the last flush served the first to come waits for the others, and the last to come leads; or the
+/// first, when the moment is over.
 #[test]
 fn the_last_to_come_leads_or_the_first_when_the_moment_is_over() {
     let core = asleep();
@@ -370,8 +372,8 @@ enum End {
     Crash,
 }
 
-/// Threads that append, stall in the middle of it, and wait in every way there is, while syncs take their time and the log ends; each
-/// gives the greatest LSN that it was told to be durable.
+/// Threads that append, stall in the middle of it, and wait in every way there is, while syncs take their time and the
+/// log ends; each gives the greatest LSN that it was told to be durable.
 struct Storm {
     core: Arc<Core>,
     disk: FaultyDisk,
@@ -543,7 +545,8 @@ fn closing_waits_for_a_stalled_append() {
     }
 }
 
-/// WAL-13: what a segment or a spare is called is durable before it counts, in every way in which one comes to its name.
+/// WAL-13: what a segment or a spare is called is durable before it counts, in every way in which one comes to its
+/// name.
 #[test]
 fn names_of_segments_and_spares_outlive_a_crash() {
     let disk = FaultyDisk::new();

@@ -2,9 +2,9 @@
 //!
 //! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
 //! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
-//! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append). Before it begins, those
-//! whom the last one satisfied may come back with more: see `gather.rs`. Who finds the flusher asleep makes the batch durable
-//! himself: see `lead.rs`.
+//! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append). Before it
+//! begins, those whom the last one satisfied may come back with more: see `gather.rs`. Who finds the flusher asleep
+//! makes the batch durable himself: see `lead.rs`.
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
@@ -136,7 +136,8 @@ impl Core {
         }
     }
 
-    /// Wakes the flusher for a flush, unless others are waited for before it begins, or who leads will see what is asked for.
+    /// Wakes the flusher for a flush, unless others are waited for before it begins, or who leads will see what is
+    /// asked for.
     fn ask_flusher(&self, waiting: &mut Waiting) {
         let next = waiting.batch + 1;
         if !waiting.is_led && !waiting.gathering.lacks_some(next) {
@@ -263,7 +264,8 @@ impl Core {
         waiting.batch_end
     }
 
-    /// Ends a batch that was begun then, and made all below `durable` durable, with a mark that says so at its end or without.
+    /// Ends a batch that was begun then, and made all below `durable` durable, with a mark that says so at its end or
+    /// without.
     pub(super) fn end_batch(&self, durable: u64, begun: Instant, is_sealed: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();

@@ -1,11 +1,12 @@
-//! Consolidation: who finds the tail in use does not queue for it, but joins others who wait, and one of them claims for
-//! all. The tail is advanced once for a group, however many want it.
+//! Consolidation: who finds the tail in use does not queue for it, but joins others who wait, and one of them claims
+//! for all. The tail is advanced once for a group, however many want it.
 //!
-//! Code from a paper: the consolidation array of Aether (Johnson, Pandis, Stoica, Athanassoulis, Ailamaki, VLDB 2010), which
-//! Kimura et al. 2012 (§5) build upon. Departures, with reasons: members do not release their part of the buffer in turn,
-//! for the ring tells what is whole (WAL-1); so a slot serves its next group as soon as its members know their places,
-//! and no pool of slots is needed. Groups are at most as long as the longest record, so that a group needs no more room at
-//! the end of a segment than a record may. Work and the ending of work have slots of their own: a group is refused or not.
+//! Code from a paper: the consolidation array of Aether (Johnson, Pandis, Stoica, Athanassoulis, Ailamaki, VLDB 2010),
+//! which Kimura et al. 2012 (§5) build upon. Departures, with reasons: members do not release their part of the buffer
+//! in turn, for the ring tells what is whole (WAL-1); so a slot serves its next group as soon as its members know their
+//! places, and no pool of slots is needed. Groups are at most as long as the longest record, so that a group needs no
+//! more room at the end of a segment than a record may. Work and the ending of work have slots of their own: a group is
+//! refused or not.
 //!
 //! The state of a slot:
 //!
@@ -24,8 +25,8 @@
 //!   +---------------------------------- the last member takes note ------------------------+
 //! ```
 //!
-//! A member is counted until it has taken note, so a slot is never used anew under anybody who looks at it. Between joining
-//! and settling a leader does nothing that could fail; it waits for the mutex of the tail alone.
+//! A member is counted until it has taken note, so a slot is never used anew under anybody who looks at it. Between
+//! joining and settling a leader does nothing that could fail; it waits for the mutex of the tail alone.
 
 use foreshore_env::{
     CachePadded, hint,
@@ -63,11 +64,11 @@ const _: () = assert!((MAX_RECORD_BYTES as u64 / 32) * MEMBER < CLOSED);
 /// A group in the making.
 #[derive(Debug, Default)]
 struct Slot {
-    /// See the [module](self). Changed by compare-exchange of those who join, then by the leader, then by subtraction of
-    /// those who take note.
+    /// See the [module](self). Changed by compare-exchange of those who join, then by the leader, then by subtraction
+    /// of those who take note.
     state: AtomicU64,
-    /// Where the group's part of the log begins, or `REFUSED`. Written by the leader before it settles the slot, read by
-    /// members after; the state orders them.
+    /// Where the group's part of the log begins, or `REFUSED`. Written by the leader before it settles the slot, read
+    /// by members after; the state orders them.
     start: AtomicU64,
 }
 

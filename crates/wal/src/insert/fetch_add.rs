@@ -1,8 +1,8 @@
 //! The tail advances by an addition, which the hardware does in one go however many want it, and which cannot fail.
 //!
-//! An addition cannot look first whether there is room for its record. So it is looked once for a whole *block* of the log, a part
-//! of a segment: whoever comes into a block asks whether work may fill all of it, and if so, opens it; to what is then added
-//! within it nobody can say no any more. The word:
+//! An addition cannot look first whether there is room for its record. So it is looked once for a whole *block* of the
+//! log, a part of a segment: whoever comes into a block asks whether work may fill all of it, and if so, opens it; to
+//! what is then added within it nobody can say no any more. The word:
 //!
 //! | bits | what |
 //! | --- | --- |
@@ -21,14 +21,15 @@
 //!                                       +--------------------------------------------- (shut, more) <+  has the turn
 //! ```
 //!
-//! Of all claims that a block sees, exactly one begins within it and ends beyond, and of those that find the word shut exactly one
-//! is the first. To that one the tail belongs until its swap: it takes the next place, if it may, beyond the end of the segment if it must.
-//! What others have added meanwhile is void: they wait for the swap and add again. Nothing is wasted, and nothing has to be filled;
-//! between the addition and the swap nothing is done that could wait or fail.
+//! Of all claims that a block sees, exactly one begins within it and ends beyond, and of those that find the word shut
+//! exactly one is the first. To that one the tail belongs until its swap: it takes the next place, if it may, beyond
+//! the end of the segment if it must. What others have added meanwhile is void: they wait for the swap and add again.
+//! Nothing is wasted, and nothing has to be filled; between the addition and the swap nothing is done that could wait
+//! or fail.
 //!
-//! So limits are kept exactly, however many append and wherever each of them is stopped: what is in an open block was allowed before
-//! it was opened, and all else is asked for by whoever has the tail to himself. (Limits do not fall below what they have allowed.)
-//! Near a limit no block is open, and each claim takes a turn.
+//! So limits are kept exactly, however many append and wherever each of them is stopped: what is in an open block was
+//! allowed before it was opened, and all else is asked for by whoever has the tail to himself. (Limits do not fall
+//! below what they have allowed.) Near a limit no block is open, and each claim takes a turn.
 
 use foreshore_env::{
     CachePadded, hint,
@@ -46,7 +47,8 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 const SHUT: u64 = 1 << 63;
 /// Bytes in a unit of the offset: records start and end at multiples of it.
 const UNIT: u64 = 8;
-/// Blocks that may be opened before the log is opened anew; of the smallest ones, more than 10^14 bytes. Behind them all is shut.
+/// Blocks that may be opened before the log is opened anew; of the smallest ones, more than 10^14 bytes. Behind them
+/// all is shut.
 const MAX_BLOCKS: u64 = 1 << (63 - OFFSET_BITS);
 /// The largest block.
 pub(super) const MAX_BLOCK_BYTES: u64 = 1 << 20;
@@ -112,7 +114,8 @@ impl FetchAdd {
         if word & SHUT == 0 {
             self.origin + (word >> OFFSET_BITS) * self.block_bytes + (word & OFFSET_MASK) * UNIT
         } else {
-            // Pairs with the release in `take_turn`. It may say already what the one decided who has the turn by now: that is to be.
+            // Pairs with the release in `take_turn`. It may say already what the one decided who has the turn by now:
+            // that is to be.
             self.held.load(Ordering::Acquire)
         }
     }

@@ -27,8 +27,8 @@ fn model(body: impl Fn(LogInsert) + Sync + Send + Copy + 'static) {
     }
 }
 
-/// WAL-11 between two threads that claim twice each, beginning at `tail`. (Three, of which two wait for the third by spinning, are
-/// beyond loom: it need never let the third run. `tests.rs` has eight.)
+/// WAL-11 between two threads that claim twice each, beginning at `tail`. (Three, of which two wait for the third by
+/// spinning, are beyond loom: it need never let the third run. `tests.rs` has eight.)
 fn disjoint(kind: LogInsert, tail: u64, expected: [u64; 4]) {
     let inserter = Arc::new(Inserter::new(kind, Geometry::new(SEGMENT), tail, BLOCK));
     let claim = |inserter: &Inserter| [(); 2].map(|()| inserter.claim(request(), |_, _| Ok(())).unwrap());

@@ -14,7 +14,8 @@ use crate::{
 const SEGMENT: u64 = 128 << 10;
 const BLOCK: u64 = 16 << 10;
 
-/// WAL-11, of claims in their order, the first of which was made when the log ended at `tail`. `end`: where it ends now.
+/// WAL-11, of claims in their order, the first of which was made when the log ended at `tail`. `end`: where it ends
+/// now.
 fn check_contract(geometry: Geometry, tail: u64, end: u64, claims: &[Claimed]) {
     let mut position = tail;
     for claimed in claims {

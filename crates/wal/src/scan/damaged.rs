@@ -1,8 +1,8 @@
 //! Opening a log as far as it can be read, whatever is wrong with it: for salvage, on a disk that keeps nothing.
 //!
-//! Records tell by themselves that they are sound and where they belong, so a header is believed where it is sound and missed
-//! where it is not. The log ends at the first place where no record stands; whether that is a torn tail or damage is said, and
-//! makes no other difference. Nothing is written: not the torn tail, nor what a sync may have lost.
+//! Records tell by themselves that they are sound and where they belong, so a header is believed where it is sound and
+//! missed where it is not. The log ends at the first place where no record stands; whether that is a torn tail or
+//! damage is said, and makes no other difference. Nothing is written: not the torn tail, nor what a sync may have lost.
 
 use std::{collections::VecDeque, path::Path};
 

@@ -155,8 +155,8 @@ fn one_sync_serves_many_commits() {
     }
 }
 
-/// Threads that do nothing but commit share every flush, all of them; in two parties that take turns it would be half. On a busy
-/// machine some may come too late for once.
+/// Threads that do nothing but commit share every flush, all of them; in two parties that take turns it would be half.
+/// On a busy machine some may come too late for once.
 #[test]
 fn a_flush_waits_for_those_whom_the_last_one_served() {
     let per_flush = || {

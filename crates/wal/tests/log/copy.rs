@@ -76,8 +76,8 @@ fn a_rotten_record_is_not_copied() {
     }
 }
 
-/// No later batch ever proves that the last one of a copy was durable, so a bit that flipped in it in the archive passed for a torn
-/// tail: the copy was opened without its last commits.
+/// No later batch ever proves that the last one of a copy was durable, so a bit that flipped in it in the archive
+/// passed for a torn tail: the copy was opened without its last commits.
 #[test]
 fn damage_to_the_last_batch_of_a_copy_is_found() {
     let (disk, log, records, target) = log_in_use();

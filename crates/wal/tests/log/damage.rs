@@ -352,7 +352,8 @@ fn a_segment_that_had_a_successor_does_not_end_in_a_torn_tail() {
     assert!(open(&image).is_ok(), "the test's own premise: by itself it looks like one");
 }
 
-/// What an older version has left, or a crash between making a segment and its note, is completed when the log is opened.
+/// What an older version has left, or a crash between making a segment and its note, is completed when the log is
+/// opened.
 #[test]
 fn a_note_that_is_absent_or_damaged_is_made_up_for() {
     let (disk, records) = log_of_five_segments(true);

@@ -140,7 +140,8 @@ fn each_sync_and_each_write_may_fail_and_nothing_acknowledged_is_lost() {
     }
 }
 
-/// WAL-13: work is refused while there is space for taking it back, and only a log that has no space even for that dies.
+/// WAL-13: work is refused while there is space for taking it back, and only a log that has no space even for that
+/// dies.
 #[test]
 fn on_a_full_disk_work_is_refused_and_what_ends_it_goes_on() {
     for blocks in 0..100_u64 {

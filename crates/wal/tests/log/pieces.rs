@@ -58,8 +58,9 @@ fn a_fresh_file_is_written_ahead() {
     assert_eq!(ahead(SEGMENT / 2), !knows, "more was written ahead than is soon needed");
 }
 
-/// Many laps of the ring and many segments, with records that end a block, a piece or a segment or miss it by a word; closed and opened within
-/// a block. What the system reads from the ring itself, past its cache and through it, is what was appended.
+/// Many laps of the ring and many segments, with records that end a block, a piece or a segment or miss it by a word;
+/// closed and opened within a block. What the system reads from the ring itself, past its cache and through it, is what
+/// was appended.
 #[test]
 fn what_goes_to_a_file_from_the_ring_is_what_was_appended() {
     for past_cache in [true, false] {

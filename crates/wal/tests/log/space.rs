@@ -40,8 +40,8 @@ fn five_eighths_of_the_capacity_are_for_ending_work() {
     log.close().unwrap();
 }
 
-/// Each segment is an open file, and nothing bounded their number: a log of small ones stopped for good where the process may open no
-/// more.
+/// Each segment is an open file, and nothing bounded their number: a log of small ones stopped for good where the
+/// process may open no more.
 #[test]
 fn small_segments_bound_the_capacity() {
     let disk = FaultyDisk::new();
@@ -148,8 +148,8 @@ fn what_a_recycled_segment_held_never_passes_for_a_record() {
     }
 }
 
-/// The writer fills the next segment under the name of a spare while the one before it is not durable. When the power fails then, its
-/// records lie where others will have the same LSNs.
+/// The writer fills the next segment under the name of a spare while the one before it is not durable. When the power
+/// fails then, its records lie where others will have the same LSNs.
 #[test]
 fn what_a_coming_segment_held_never_passes_for_a_record() {
     const LENGTH: usize = 10_000 - 32;
@@ -191,7 +191,8 @@ fn appends_go_on_during_a_long_sync() {
     // More than the ring, and two segments.
     let more = append_all(&log, [60_000; 6]);
     assert!(begun.elapsed() < options.latency, "they waited for {:?}", begun.elapsed());
-    // Nothing of them is durable, and all can be read: some in the ring, some in a segment that is still called a spare.
+    // Nothing of them is durable, and all can be read: some in the ring, some in a segment that is still called a
+    // spare.
     assert!(log.durable() <= more[0].0.lsn);
     assert!(read_from(&log, more[0].0.lsn).unwrap() == more);
 }
@@ -233,7 +234,8 @@ fn making_a_log_again_throws_away_what_was_left() {
 
 #[test]
 fn a_record_that_nobody_waits_for_is_flushed_in_time_and_an_idle_log_is_left_alone() {
-    // What a tick is depends on the clock, and the flusher may sleep longer than it wanted to: judged by the best of some.
+    // What a tick is depends on the clock, and the flusher may sleep longer than it wanted to: judged by the best of
+    // some.
     let begun = Instant::now();
     while let Err(fault) = ticks_and_then_nothing() {
         assert!(begun.elapsed() < Duration::from_secs(120), "{fault}");

@@ -1,9 +1,9 @@
-//! Berkeley DB through the functions of `calls.c`, and owners that make them safe: all `unsafe` code of this rival is here
-//! and in `raw`.
+//! Berkeley DB through the functions of `calls.c`, and owners that make them safe: all `unsafe` code of this rival is
+//! here and in `raw`.
 //!
-//! What the library makes is known by references to opaque types without size, so a function of C that takes nothing but
-//! such references and numbers is safe to call. Environment and tables are opened for many threads; a transaction and a
-//! cursor are used by one at a time.
+//! What the library makes is known by references to opaque types without size, so a function of C that takes nothing
+//! but such references and numbers is safe to call. Environment and tables are opened for many threads; a transaction
+//! and a cursor are used by one at a time.
 
 mod raw;
 mod room;
@@ -140,8 +140,8 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// Opens the environment in this directory, or makes it there; what was committed is recovered. `versions`: old pages
-    /// are kept for those who read snapshots.
+    /// Opens the environment in this directory, or makes it there; what was committed is recovered. `versions`: old
+    /// pages are kept for those who read snapshots.
     pub(super) fn open(
         directory: &Path,
         opening: &Opening,
@@ -190,8 +190,8 @@ impl Environment {
         Ok(counts)
     }
 
-    /// A transaction whose commit gets so far before it returns; and that reads a `snapshot`, if tables have versions, and may
-    /// not write then.
+    /// A transaction whose commit gets so far before it returns; and that reads a `snapshot`, if tables have versions,
+    /// and may not write then.
     pub(super) fn begin(&self, commit: CommitTo, snapshot: bool) -> Result<Txn<'_>, BdbError> {
         let commit = match commit {
             CommitTo::Disk => COMMITS_SYNC,
@@ -211,8 +211,8 @@ impl Environment {
 impl Drop for Environment {
     fn drop(&mut self) {
         for table in &self.tables {
-            // SAFETY: transactions and cursors borrow the environment, so there are none; nor will anybody use the table again.
-            // What the log has is not lost if this fails.
+            // SAFETY: transactions and cursors borrow the environment, so there are none; nor will anybody use the
+            // table again. What the log has is not lost if this fails.
             let _ = unsafe { foreshore_bdb_close_table(table) };
         }
         // SAFETY: the same, and its tables are closed.
@@ -354,8 +354,8 @@ impl Cursor<'_> {
             let (mut key_bytes, mut value_bytes) = (self.key.filled as u32, 0);
             let (key_room, key_capacity) = (self.key.bytes.as_mut_ptr(), self.key.capacity());
             let (value_room, value_capacity) = (self.value.bytes.as_mut_ptr(), self.value.capacity());
-            // SAFETY: pointers and lengths are those of vectors, which live as long as this call; the key, if there is one,
-            // lies in the first of them.
+            // SAFETY: pointers and lengths are those of vectors, which live as long as this call; the key, if there is
+            // one, lies in the first of them.
             let error = unsafe {
                 foreshore_bdb_move(
                     self.raw,

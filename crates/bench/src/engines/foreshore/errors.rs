@@ -3,8 +3,8 @@
 use super::facade::Error;
 use crate::engine::{AbortCause, Failure};
 
-/// Wraps the facade's error, so that [`facade_error`] can take it out again; what the workload itself complains of comes out as it
-/// went in.
+/// Wraps the facade's error, so that [`facade_error`] can take it out again; what the workload itself complains of
+/// comes out as it went in.
 #[cold]
 pub(super) fn failure(error: Error) -> Failure {
     let mut innermost = &error;
@@ -26,8 +26,8 @@ pub(super) fn failure(error: Error) -> Failure {
     Failure { cause, source }
 }
 
-/// The facade's error for `transact`, which decides by it whether to run the transaction again; what the workload itself
-/// complains of becomes the application's error.
+/// The facade's error for `transact`, which decides by it whether to run the transaction again; what the workload
+/// itself complains of becomes the application's error.
 #[cold]
 pub(super) fn facade_error(failure: Failure) -> Error {
     match failure.source.downcast::<Error>() {

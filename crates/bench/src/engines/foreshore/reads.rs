@@ -3,8 +3,8 @@
 use super::facade::{ReadMode, TransactOptions};
 use crate::{engine::Failure, engines::EngineOptions};
 
-/// The engine's one option beside those of the database. `locks`: as all others, or as the option `read_mode` says; `unlocked`: as
-/// `Database::read` does it.
+/// The engine's one option beside those of the database. `locks`: as all others, or as the option `read_mode` says;
+/// `unlocked`: as `Database::read` does it.
 pub(super) const OPTION: &str = "reads";
 
 /// The options for bodies that only read, as the last setting says; `run`: those for the others.

@@ -53,8 +53,9 @@ impl Runs {
     ) -> Result<Outcome, Failure> {
         let retries = self.runs.saturating_sub(1 + self.rehearsals);
         if retries > 0 {
-            // Beside victims, misses and stale reads the facade runs those again who had filled the log together, or found no room in
-            // it. (Who falls victim while it gets the locks of its plan was not running; the engine's counters have it.)
+            // Beside victims, misses and stale reads the facade runs those again who had filled the log together, or
+            // found no room in it. (Who falls victim while it gets the locks of its plan was not running; the engine's
+            // counters have it.)
             let others = retries.saturating_sub(self.misses + self.stale);
             // The last run may have ended in a deadlock, too, and is none that was run again.
             let deadlocks = self.deadlocks.min(others);

@@ -1,9 +1,9 @@
-//! The little of RocksDB's C API (`rocksdb/c.h`, as of 7.8) that the engine needs, and owners that make it safe: all `unsafe`
-//! code of this rival is here and in `raw`.
+//! The little of RocksDB's C API (`rocksdb/c.h`, as of 7.8) that the engine needs, and owners that make it safe: all
+//! `unsafe` code of this rival is here and in `raw`.
 //!
-//! What the library makes is known by references to opaque types without size, so a function of C that takes nothing but
-//! such references and numbers is safe to call. The library locks what threads share: a database may be used by many
-//! threads, a transaction and an iterator by one at a time.
+//! What the library makes is known by references to opaque types without size, so a function of C that takes nothing
+//! but such references and numbers is safe to call. The library locks what threads share: a database may be used by
+//! many threads, a transaction and an iterator by one at a time.
 
 mod raw;
 
@@ -57,7 +57,8 @@ pub(super) struct Opening {
     pub(super) deadlock_depth: i64,
 }
 
-/// An open database with pessimistic transactions, and the options that it is used with. All are alive until this is dropped.
+/// An open database with pessimistic transactions, and the options that it is used with. All are alive until this is
+/// dropped.
 pub(super) struct Database {
     raw: &'static RawDatabase,
     read: &'static RawReadOptions,
@@ -150,7 +151,8 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // SAFETY: transactions, snapshots and iterators borrow the database, so there are none; nor will anybody use it again.
+        // SAFETY: transactions, snapshots and iterators borrow the database, so there are none; nor will anybody use it
+        // again.
         unsafe { rocksdb_transactiondb_close(self.raw) };
         // SAFETY: nobody uses these options any more; the same holds of the others.
         unsafe { rocksdb_readoptions_destroy(self.read) };
@@ -170,7 +172,8 @@ fn copy(found: Option<&'static RawValue>, value: &mut Vec<u8>) -> bool {
     let data = rocksdb_pinnableslice_value(found, &mut bytes);
     value.clear();
     if bytes > 0 {
-        // SAFETY: the library says that so many bytes lie there, which stay as they are until the value is let go of, below.
+        // SAFETY: the library says that so many bytes lie there, which stay as they are until the value is let go of,
+        // below.
         value.extend_from_slice(unsafe { slice::from_raw_parts(data, bytes) });
     }
     // SAFETY: it is the caller's, who has given it away.
@@ -322,8 +325,8 @@ fn bytes<'r>(data: *const u8, bytes: usize, _: &'r Records<'_>) -> &'r [u8] {
     if bytes == 0 {
         return &[];
     }
-    // SAFETY: the iterator says that so many bytes lie there, which stay as they are until it moves; it does not while it is
-    // borrowed.
+    // SAFETY: the iterator says that so many bytes lie there, which stay as they are until it moves; it does not while
+    // it is borrowed.
     unsafe { slice::from_raw_parts(data, bytes) }
 }
 

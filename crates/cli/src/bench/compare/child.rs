@@ -165,7 +165,8 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Result<ExitStatus, Why> {
     }
 }
 
-/// A child's last line: its report, or why it has none. What it reported does not count unless it ended as one that reports so.
+/// A child's last line: its report, or why it has none. What it reported does not count unless it ended as one that
+/// reports so.
 fn understand(text: &str, status: ExitStatus) -> Result<Round, Why> {
     let last = text.trim_end().lines().last().unwrap_or_default();
     if let Ok(refused) = serde_json::from_str::<Refused>(last) {

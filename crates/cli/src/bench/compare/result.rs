@@ -73,8 +73,8 @@ pub(super) struct EngineResult {
     pub(super) abort_percent: f64,
     /// Transactions that were aborted as often as the engine retries, in all rounds.
     pub(super) given_up: u64,
-    /// How long a thread has to wait for a commit on average: the threads by the throughput. In a closed loop few transactions that
-    /// take long, while others are kept from beginning, do not show in the p99.
+    /// How long a thread has to wait for a commit on average: the threads by the throughput. In a closed loop few
+    /// transactions that take long, while others are kept from beginning, do not show in the p99.
     pub(super) mean_us: Option<f64>,
     /// The median.
     pub(super) p99_us: Option<f64>,

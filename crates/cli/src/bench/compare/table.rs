@@ -16,7 +16,8 @@ pub(super) fn head(comparison: &Comparison) -> String {
     )
 }
 
-/// The results from place `first` on: those of a workload by one number of threads. They have a heading if they are its first.
+/// The results from place `first` on: those of a workload by one number of threads. They have a heading if they are its
+/// first.
 pub(super) fn newest(comparison: &Comparison, first: usize) -> String {
     let (before, newest) = comparison.results.split_at(first);
     let Some(EngineResult { workload, .. }) = newest.first() else { return String::new() };

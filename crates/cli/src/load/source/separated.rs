@@ -85,7 +85,8 @@ fn check_names(headers: &csv::StringRecord) -> Result<(), CliError> {
     ))
 }
 
-/// Refuses a record that only the end of the input has completed: it is in a quotation, which has taken all lines that follow.
+/// Refuses a record that only the end of the input has completed: it is in a quotation, which has taken all lines that
+/// follow.
 fn check_quotation(record: &csv::StringRecord, place: &Place) -> Result<(), CliError> {
     if !place.exhausted.get() {
         return Ok(());
@@ -97,8 +98,8 @@ fn check_quotation(record: &csv::StringRecord, place: &Place) -> Result<(), CliE
     Err(at_line(line, format_args!("a quotation{begun} does not end")))
 }
 
-/// Where in an input a reader is. (The CSV reader's own position is where the record before ended: before blank lines, and before the
-/// second half of a line's end.)
+/// Where in an input a reader is. (The CSV reader's own position is where the record before ended: before blank lines,
+/// and before the second half of a line's end.)
 #[derive(Default)]
 struct Place {
     /// Ends of lines that were given.
@@ -119,14 +120,15 @@ impl Place {
         self.bytes.set(0);
     }
 
-    /// The line where the record begins. Where lines end as they did long ago, by a carriage return alone, all of them are one.
+    /// The line where the record begins. Where lines end as they did long ago, by a carriage return alone, all of them
+    /// are one.
     fn line(&self) -> u64 {
         self.first.get().unwrap_or(self.last.get())
     }
 }
 
-/// An input that is given a line at a time, so that nothing of the next record has been given when one is complete. It fails where a
-/// record does not end, as in a quotation without an end: the record would take all memory.
+/// An input that is given a line at a time, so that nothing of the next record has been given when one is complete. It
+/// fails where a record does not end, as in a quotation without an end: the record would take all memory.
 ///
 /// Behind the input it gives one more end of a line, which completes every record that is in no quotation.
 struct ByLines<'p, I> {

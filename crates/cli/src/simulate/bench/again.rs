@@ -1,5 +1,6 @@
-//! The same command in a process of its own, on another machine or for a part of it. A machine that comes after others in one process is not
-//! what it is by itself: blocks that statics still have lie in its memory, and statics remember what the others did.
+//! The same command in a process of its own, on another machine or for a part of it. A machine that comes after others
+//! in one process is not what it is by itself: blocks that statics still have lie in its memory, and statics remember
+//! what the others did.
 
 use std::{
     ffi::OsString,
@@ -24,8 +25,8 @@ struct Complaint {
     message: String,
 }
 
-/// Runs the command that this process was given on one of the machines of `--bands`, or on its own machine, with some `more` arguments.
-/// Gives its report.
+/// Runs the command that this process was given on one of the machines of `--bands`, or on its own machine, with some
+/// `more` arguments. Gives its report.
 pub(super) fn again(machine: &MachineArgs, more: &[String]) -> Result<Value, CliError> {
     let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();

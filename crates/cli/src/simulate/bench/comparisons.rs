@@ -29,7 +29,8 @@ use crate::{
     },
 };
 
-/// One run of a comparison, on a machine of its own, which has as many cores as the run has threads if nothing else was said.
+/// One run of a comparison, on a machine of its own, which has as many cores as the run has threads if nothing else was
+/// said.
 fn trial(trial: &Trial, machine: &MachineArgs) -> Result<Tried, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(trial.threads()), trial.seed())?;
     let run = || trial.run(Path::new("/bench"), &Charged::loads()).map_err(|error| error.to_string());

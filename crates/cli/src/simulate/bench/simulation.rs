@@ -24,19 +24,19 @@ pub(super) struct Simulation {
     device: String,
     retention_percent: u64,
     remote_percent: u64,
-    /// Shares of the time of all cores; they add up to 1. A core whose thread waits, with nobody else to run, waits for what
-    /// that thread waits for.
+    /// Shares of the time of all cores; they add up to 1. A core whose thread waits, with nobody else to run, waits for
+    /// what that thread waits for.
     cores_time: BTreeMap<&'static str, f64>,
-    /// Seconds that threads slept, by what for: locks, latches, the log, the disk, frames of the pool, admission, messages of partitioned
-    /// execution, anything else.
+    /// Seconds that threads slept, by what for: locks, latches, the log, the disk, frames of the pool, admission,
+    /// messages of partitioned execution, anything else.
     threads_slept_s: BTreeMap<&'static str, f64>,
     /// For each committed transaction.
     per_transaction: BTreeMap<&'static str, f64>,
     /// Accesses to shared memory, and switches between threads, in all.
     accesses: u64,
     switches: u64,
-    /// How long things lasted that ended meanwhile, on average: locks on keys, from grant to release, and those of them that somebody
-    /// waited for when they were released.
+    /// How long things lasted that ended meanwhile, on average: locks on keys, from grant to release, and those of them
+    /// that somebody waited for when they were released.
     lasted_ns: BTreeMap<&'static str, f64>,
     /// The lines of memory that cores waited for most.
     hottest_lines: Vec<Line>,
@@ -62,8 +62,8 @@ struct Sleep {
     seconds: f64,
 }
 
-/// What cores wait for whose threads sleep, by the places where they do: parts of the source, what threads are said to have slept for,
-/// and the share of the cores' time. What is found nowhere here is idle.
+/// What cores wait for whose threads sleep, by the places where they do: parts of the source, what threads are said to
+/// have slept for, and the share of the cores' time. What is found nowhere here is idle.
 const REASONS: [(&str, &str, &str); 14] = [
     ("crates/lock/", "locks", "lock_wait"),
     // Between two attempts of a transaction that had to give way.
@@ -149,11 +149,12 @@ impl Simulation {
     }
 }
 
-/// Sources of the simulator itself: what is accessed there is a part of its own mutexes, condition variables and threads, and who drops
-/// a guard does not say where.
+/// Sources of the simulator itself: what is accessed there is a part of its own mutexes, condition variables and
+/// threads, and who drops a guard does not say where.
 const SIMULATOR: &str = "crates/env/src/sim/";
 
-/// What a line is called: what was said to lie there, and what was accessed where it moved most often, of the places in the engine.
+/// What a line is called: what was said to lie there, and what was accessed where it moved most often, of the places in
+/// the engine.
 fn line_name(hot: &HotLine) -> String {
     let place = hot.places.iter().map(|(place, _)| place).find(|place| !place.starts_with(SIMULATOR));
     let field = place.and_then(|place| source::field(place));
@@ -292,7 +293,8 @@ mod tests {
         }
     }
 
-    /// A mutex is locked at a place of the engine and unlocked in the simulator: that was the most frequent place, and gave the name.
+    /// A mutex is locked at a place of the engine and unlocked in the simulator: that was the most frequent place, and
+    /// gave the name.
     #[test]
     fn no_line_has_the_name_of_the_simulator_s_own_structures() {
         let hot = |places: &[(&str, u64)]| HotLine {

@@ -1,8 +1,9 @@
 //! Which field of which structure a line of the source accesses: read off the source itself, for reports.
 //!
-//! The field is what stands before the first atomic operation of the line, with the way to it: `latch.word`, if it is reached through
-//! another field. The structure is that of the `impl` around the line, if the way begins with `self`; what is reached through a variable
-//! has the variable's name, for nobody knows its type here. A guess by the text, which this repository's formatting makes a good one.
+//! The field is what stands before the first atomic operation of the line, with the way to it: `latch.word`, if it is
+//! reached through another field. The structure is that of the `impl` around the line, if the way begins with `self`;
+//! what is reached through a variable has the variable's name, for nobody knows its type here. A guess by the text,
+//! which this repository's formatting makes a good one.
 
 /// The sources that this program was built from: path in the repository, and text. Empty if that was no checkout.
 static SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
@@ -23,8 +24,8 @@ const OPERATIONS: [&str; 12] = [
     ".notify_",
 ];
 
-/// `Structure.field`, or `variable.field`, for a place such as `crates/latch/src/hybrid.rs:120`. `None` when the source is not there, or says nothing of
-/// the kind.
+/// `Structure.field`, or `variable.field`, for a place such as `crates/latch/src/hybrid.rs:120`. `None` when the source
+/// is not there, or says nothing of the kind.
 pub(super) fn field(place: &str) -> Option<String> {
     let (file, number) = place.rsplit_once(':')?;
     let (_, source) = SOURCES.iter().find(|(path, _)| *path == file)?;
@@ -87,8 +88,9 @@ fn without_arguments(text: &str) -> &str {
     rest
 }
 
-/// The structure of the `impl` in which the last of these lines lies, if it lies in one: by how far lines are set in. A line that is set
-/// in less than all behind it opens what they are in, but for the last lines of a heading that has several.
+/// The structure of the `impl` in which the last of these lines lies, if it lies in one: by how far lines are set in. A
+/// line that is set in less than all behind it opens what they are in, but for the last lines of a heading that has
+/// several.
 fn structure_around<'a>(lines: &[&'a str]) -> Option<&'a str> {
     let set_in = |line: &str| line.len() - line.trim_start().len();
     let mut within = set_in(lines.last()?);
@@ -150,7 +152,8 @@ impl Drop for sim::Other<'_> {
         assert!(field("crates/nothing.rs:1").is_none() && field("no place").is_none());
     }
 
-    /// Whoever stood behind an `impl` had the name of its structure, and what was reached through a field was the structure's own.
+    /// Whoever stood behind an `impl` had the name of its structure, and what was reached through a field was the
+    /// structure's own.
     #[test]
     fn nobody_has_a_stranger_s_name() {
         let source = "\

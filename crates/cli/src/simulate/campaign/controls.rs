@@ -1,5 +1,5 @@
-//! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails, and does not fail
-//! without the fault.
+//! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails, and
+//! does not fail without the fault.
 
 use std::{collections::BTreeMap, ops::Range, process::ExitCode};
 
@@ -58,8 +58,8 @@ impl<R: FnMut(u64) -> Result<Option<String>, CliError>> Unplanted<R> {
     }
 }
 
-/// Looks for a fault. `planted` runs seeds with it up to the first that fails; one that fails without it, too, shows nothing, and
-/// the search goes on behind it.
+/// Looks for a fault. `planted` runs seeds with it up to the first that fails; one that fails without it, too, shows
+/// nothing, and the search goes on behind it.
 fn search<R: FnMut(u64) -> Result<Option<String>, CliError>>(
     fault: String,
     seeds: &Range<u64>,

@@ -11,7 +11,8 @@ use std::{
 use super::super::{CampaignArgs, hunt::Told};
 use crate::output::CliError;
 
-/// How long a run may take, in the time of people: many times what it takes, also where more run than there are processors.
+/// How long a run may take, in the time of people: many times what it takes, also where more run than there are
+/// processors.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Lines that a program which died leaves to be shown.
 const LAST_LINES: usize = 6;

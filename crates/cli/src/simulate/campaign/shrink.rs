@@ -1,9 +1,9 @@
 //! A smaller run that fails as well: fewer transactions and threads, then a schedule with fewer turns.
 //!
-//! Each attempt is a run of its own, which fails or does not; how it fails is not compared, but that a run which comes to no end is
-//! no smaller one of a run that does. The schedule is that of the failed run, from which pieces are left out, half of it at first and
-//! ever smaller ones (Zeller and Hildebrandt's delta debugging, TSE 2002). Where it has no turn left, one thread after the other
-//! runs as long as it can: what remains are the turns that matter.
+//! Each attempt is a run of its own, which fails or does not; how it fails is not compared, but that a run which comes
+//! to no end is no smaller one of a run that does. The schedule is that of the failed run, from which pieces are left
+//! out, half of it at first and ever smaller ones (Zeller and Hildebrandt's delta debugging, TSE 2002). Where it has no
+//! turn left, one thread after the other runs as long as it can: what remains are the turns that matter.
 
 use std::{fmt, path::Path};
 

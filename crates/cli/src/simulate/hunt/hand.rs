@@ -1,4 +1,5 @@
-//! What transactions do: operations drawn at random. A copy of a hand draws the same again, for those that run several times.
+//! What transactions do: operations drawn at random. A copy of a hand draws the same again, for those that run several
+//! times.
 
 use std::ops::Bound;
 
@@ -121,8 +122,8 @@ impl Hand {
         scan(tx, number, (low, high), descending, most, for_update)
     }
 
-    /// Operations that chance rarely puts in a row: a table is read, gets a key between those that were there, and is read
-    /// again after a while. Whoever else gets into the gaps meanwhile shows.
+    /// Operations that chance rarely puts in a row: a table is read, gets a key between those that were there, and is
+    /// read again after a while. Whoever else gets into the gaps meanwhile shows.
     pub(super) fn read_twice(&mut self, tx: &mut Transaction, ops: &mut Vec<Op>, serial: u64) -> Result<()> {
         let number = self.random.below(2) as u32;
         let descending = self.random.below(2) == 0;

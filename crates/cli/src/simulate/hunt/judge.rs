@@ -1,10 +1,10 @@
 //! What is asked of a database when it is opened again.
 //!
-//! Every transaction that was prepared, and about which nobody has decided, is prepared, and no other one; the judge decides
-//! about them. Then it is sound, as `verify` sees it. Each commit that was acknowledged as durable is there, and none that was refused.
-//! The transactions that are there, each of which left a row in the ledger, and those that only read and were told that
-//! this is certain, give in the order of their commits exactly the results that they saw, and exactly the tables that
-//! are found. Closed and opened once more, it holds the same.
+//! Every transaction that was prepared, and about which nobody has decided, is prepared, and no other one; the judge
+//! decides about them. Then it is sound, as `verify` sees it. Each commit that was acknowledged as durable is there,
+//! and none that was refused. The transactions that are there, each of which left a row in the ledger, and those that
+//! only read and were told that this is certain, give in the order of their commits exactly the results that they saw,
+//! and exactly the tables that are found. Closed and opened once more, it holds the same.
 
 use std::collections::BTreeSet;
 
@@ -93,9 +93,10 @@ fn open(plan: &Plan, disk: &FaultyDisk) -> std::result::Result<Database, String>
     plan.open(disk).map_err(|error| format!("opening: {error}"))
 }
 
-/// Decides about the transactions that are prepared: by their places in the order of commits, half of them are committed, and half are decided
-/// about when others have written something. Whoever was rolled back, and is prepared again because that was lost, had given up its
-/// locks: others may have seen the tables without it, and it is committed behind them.
+/// Decides about the transactions that are prepared: by their places in the order of commits, half of them are
+/// committed, and half are decided about when others have written something. Whoever was rolled back, and is prepared
+/// again because that was lost, had given up its locks: others may have seen the tables without it, and it is committed
+/// behind them.
 fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), String> {
     let prepared = db.prepared().map_err(|error| format!("what is prepared: {error}"))?;
     let mut next = attempts.iter().map(|attempt| attempt.position + 1).max().unwrap_or(0);

@@ -1,9 +1,10 @@
-//! What happens in some lives when the clients are done: a transaction has changed something, and stays open, or prepared, over a
-//! checkpoint to the end of the life, which comes by a power failure in that checkpoint or behind it, or by closing. One that is prepared
-//! has deleted a long value that was new, and now and then there is no checkpoint. Or a table is dropped, and the power fails.
+//! What happens in some lives when the clients are done: a transaction has changed something, and stays open, or
+//! prepared, over a checkpoint to the end of the life, which comes by a power failure in that checkpoint or behind it,
+//! or by closing. One that is prepared has deleted a long value that was new, and now and then there is no checkpoint.
+//! Or a table is dropped, and the power fails.
 //!
-//! Chance alone rarely makes it so. Clients' transactions are short, and what one logs behind a checkpoint tells recovery of
-//! it, whether the checkpoint did or not.
+//! Chance alone rarely makes it so. Clients' transactions are short, and what one logs behind a checkpoint tells
+//! recovery of it, whether the checkpoint did or not.
 
 use foreshore::{Database, Durability, Result, TransactOptions, Transaction};
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +26,8 @@ const DROPS_EVERY: u64 = 5;
 /// The key of the long value, which clients do not use.
 const KEY: &[u8] = b"last";
 
-/// A last act, if the life has one; gives the transaction that is open. `prepares`: every other one is prepared instead, with a place in
-/// the order of commits; it and what it deletes are among the attempts of `said`.
+/// A last act, if the life has one; gives the transaction that is open. `prepares`: every other one is prepared
+/// instead, with a place in the order of commits; it and what it deletes are among the attempts of `said`.
 pub(super) fn play(
     life: &Life,
     hand: Hand,

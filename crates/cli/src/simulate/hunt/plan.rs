@@ -44,8 +44,8 @@ pub(super) struct Life {
     pub(super) mode: CrashMode,
     /// The numbers of the operations at which the power fails in the next openings.
     pub(super) crashed_recoveries: Vec<u64>,
-    /// Whether a transaction stays open over a last checkpoint; and at which operation of the disk in it the power fails, if
-    /// the life ends by that.
+    /// Whether a transaction stays open over a last checkpoint; and at which operation of the disk in it the power
+    /// fails, if the life ends by that.
     pub(super) last_act: Option<u64>,
 }
 
@@ -61,15 +61,15 @@ pub(super) struct Plan {
     pub(super) ways: Ways,
     /// Whether some transactions are committed in two phases.
     pub(super) prepares: bool,
-    /// Whether lives end as those of killed processes do: the next opening finds what was written in the cache, and a power failure in it
-    /// may take that back.
+    /// Whether lives end as those of killed processes do: the next opening finds what was written in the cache, and a
+    /// power failure in it may take that back.
     pub(super) killed: bool,
     /// Procedures from which threads of the database draw transactions themselves, each as many as a thread runs.
     pub(super) servers: u64,
     /// What each thread runs in a life.
     pub(super) transactions: u64,
-    /// A thread takes a checkpoint instead of one in so many transactions. Where that is often, changes are on their way
-    /// when checkpoints begin.
+    /// A thread takes a checkpoint instead of one in so many transactions. Where that is often, changes are on their
+    /// way when checkpoints begin.
     pub(super) checkpoint_every: u64,
     pub(super) keys: u64,
     /// One value in so many is long: pages go in and out of a small pool then.
@@ -105,8 +105,8 @@ pub(super) enum Way {
 
 /// One seed in so many is mixed.
 const MIXED_EVERY: u64 = 3;
-/// In one seed of so many there are transactions that are prepared, and in one of so many processes are killed. Both are chosen without a
-/// draw, so that the other seeds stay as they were.
+/// In one seed of so many there are transactions that are prepared, and in one of so many processes are killed. Both
+/// are chosen without a draw, so that the other seeds stay as they were.
 const PREPARES_EVERY: u64 = 4;
 const KILLED_EVERY: u64 = 5;
 /// In one seed of so many, in which lives would end with nothing wrong, a read fails in each of them.
@@ -127,8 +127,8 @@ const PARTITIONED: [(&str, &[&str]); 5] = [
 const SERVERS: [u64; 4] = [0, 0, 3, 8];
 
 impl Ways {
-    /// Those of a seed, with how many procedures are served. What they draw is drawn apart, so that the other seeds stay as they
-    /// were.
+    /// Those of a seed, with how many procedures are served. What they draw is drawn apart, so that the other seeds
+    /// stay as they were.
     fn draw_for(
         seed: u64,
         options: &mut Options,
@@ -299,7 +299,8 @@ fn draw_options(random: &mut Xorshift, changes: &Changes) -> (Options, Vec<(&'st
     (options, settings)
 }
 
-/// How many threads write pages ahead of the clock. Drawn last, so that what else a seed stands for does not depend on it.
+/// How many threads write pages ahead of the clock. Drawn last, so that what else a seed stands for does not depend on
+/// it.
 fn draw_cleaners(
     random: &mut Xorshift,
     options: &mut Options,

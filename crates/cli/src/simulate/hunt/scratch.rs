@@ -1,9 +1,9 @@
 //! The table that comes and goes: what transactions do in it, and what a judge says of its drops.
 //!
-//! Each time the table is made anew it is another one: its first transaction leaves the number of this *generation* in it, and in the
-//! history each generation is a table of its own. So the replay judges what is in it as it judges the other tables. It cannot place
-//! the drops: nobody outside knows at which moment one took effect. Of these the judge knows when they began and ended, and whether any
-//! generation was there all that time, or is gone without one.
+//! Each time the table is made anew it is another one: its first transaction leaves the number of this *generation* in
+//! it, and in the history each generation is a table of its own. So the replay judges what is in it as it judges the
+//! other tables. It cannot place the drops: nobody outside knows at which moment one took effect. Of these the judge
+//! knows when they began and ended, and whether any generation was there all that time, or is gone without one.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,8 @@ fn number_in(value: &[u8]) -> Option<u32> {
     value.try_into().map(u32::from_be_bytes).ok()
 }
 
-/// The table as it is found, and which generation it is: `None` if there is no table, or nobody has come to an end in it.
+/// The table as it is found, and which generation it is: `None` if there is no table, or nobody has come to an end in
+/// it.
 pub(super) fn found(db: &Database) -> Result<Option<(u32, Table)>> {
     let content = db.transact(|tx| tx.range(Bytes::new(SCRATCH), ..)?.collect::<Result<Table>>());
     let rows = match content {

@@ -98,7 +98,8 @@ pub(super) struct Served {
     notes: Vec<Arc<Mutex<Notes>>>,
 }
 
-/// Lets the database draw transactions from as many servers as `plan` has; the first of them is as a client of number `first` would be.
+/// Lets the database draw transactions from as many servers as `plan` has; the first of them is as a client of number
+/// `first` would be.
 pub(super) fn serve(
     plan: &plan::Plan,
     db: &Database,

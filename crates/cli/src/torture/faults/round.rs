@@ -202,7 +202,8 @@ impl Rounds<'_> {
         }
     }
 
-    /// The power fails, or the process dies, and the disk is what it then is, with its faults gone; but a full one stays full.
+    /// The power fails, or the process dies, and the disk is what it then is, with its faults gone; but a full one
+    /// stays full.
     fn crash(&mut self) {
         self.report.add(self.disk.met());
         let mode = match (self.random.below(4), self.random.next_u64()) {

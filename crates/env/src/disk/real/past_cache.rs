@@ -15,7 +15,8 @@ use std::{
 #[cfg(target_os = "linux")]
 use rustix::fs::OFlags;
 
-/// The descriptor, open from its first use until it is given back. Guarded by its mutex, which is not held while it is written to.
+/// The descriptor, open from its first use until it is given back. Guarded by its mutex, which is not held while it is
+/// written to.
 #[derive(Debug, Default)]
 pub(super) struct PastCache(Mutex<State>);
 

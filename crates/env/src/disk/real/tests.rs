@@ -137,8 +137,8 @@ fn a_fork_neither_writes_nor_unlocks() {
         });
         if refused { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
     };
-    // SAFETY: in the fork it asks for the process's id and closes a file; what it allocates, for errors, may be allocated after a
-    // fork (glibc, musl). It takes no lock.
+    // SAFETY: in the fork it asks for the process's id and closes a file; what it allocates, for errors, may be
+    // allocated after a fork (glibc, musl). It takes no lock.
     unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, changes) };
     assert!(command.status().unwrap().success());
     // As another process would try, which knows nothing of what this one notes.
@@ -166,7 +166,8 @@ fn a_shared_lock_has_any_number_of_holders_and_keeps_others_out() {
     assert!(RealDisk.lock_shared(&path).unwrap().is_some());
 }
 
-/// A hole in the middle and one at the end, on a file system that knows them; the last byte before the first is data in any case.
+/// A hole in the middle and one at the end, on a file system that knows them; the last byte before the first is data in
+/// any case.
 #[test]
 fn data_is_found_behind_holes() {
     const MIB: u64 = 1 << 20;
@@ -233,7 +234,8 @@ impl Memory {
     }
 }
 
-/// Pieces of whole blocks and others, in memory that lies right or wrong, over what the cache has and not, are what was written.
+/// Pieces of whole blocks and others, in memory that lies right or wrong, over what the cache has and not, are what was
+/// written.
 #[test]
 fn a_stream_past_the_cache_is_read_by_all() {
     const BYTES: usize = 3 << 20;
@@ -349,8 +351,8 @@ fn parts_are_divided_at_any_word_and_behind_the_words_at_any_byte() {
     assert!(are_blocks(Parts { words: [&[], &[]], bytes: &[] }));
 }
 
-/// Of a file system that takes less than is asked for: whole blocks count, parts of one are written again, and where nothing more than a part
-/// of one is taken the rest is left to the cache.
+/// Of a file system that takes less than is asked for: whole blocks count, parts of one are written again, and where
+/// nothing more than a part of one is taken the rest is left to the cache.
 #[test]
 fn blocks_that_are_written_in_part_end() {
     let blocks = 8 * BLOCK_BYTES;

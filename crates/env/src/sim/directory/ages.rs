@@ -1,9 +1,10 @@
 //! Caches of limited size, without looking at each of their lines.
 //!
-//! A cache drops what was not used for longest. Here its time is divided into generations, in each of which so many different
-//! lines are used; what was used since the oldest that is remembered began is there, everything else is not. Which lines have been
-//! used in a generation is known by when each was used last, by whomever: a line that several cores use counts for those that
-//! come to it first, and stays longer than it would in the caches of those that have not used it lately.
+//! A cache drops what was not used for longest. Here its time is divided into generations, in each of which so many
+//! different lines are used; what was used since the oldest that is remembered began is there, everything else is not.
+//! Which lines have been used in a generation is known by when each was used last, by whomever: a line that several
+//! cores use counts for those that come to it first, and stays longer than it would in the caches of those that have
+//! not used it lately.
 
 use super::{Arrival, Directory, LineNumber, NOBODY};
 
@@ -55,8 +56,8 @@ impl Ages {
 }
 
 impl Directory {
-    /// A core uses a line that was used last at `last`, which is long ago: others may be gone from its caches for it, and it from
-    /// them.
+    /// A core uses a line that was used last at `last`, which is long ago: others may be gone from its caches for it,
+    /// and it from them.
     pub(super) fn grow_old(&mut self, number: LineNumber, core: usize, last: u64, now: u64) {
         let socket = usize::from(self.sockets[core]);
         self.own_caches[core].used(last, now);
@@ -79,8 +80,8 @@ impl Directory {
         }
     }
 
-    /// Whether nobody's own caches have a line any more that somebody has, and that was used last at `last`: neither its owner's nor a
-    /// sharer's.
+    /// Whether nobody's own caches have a line any more that somebody has, and that was used last at `last`: neither
+    /// its owner's nor a sharer's.
     pub(super) fn is_gone(&self, number: LineNumber, last: u64) -> bool {
         let line = &self.table.lines[number];
         let forgets = |core: usize| last < self.own_caches[core].oldest();
@@ -128,8 +129,8 @@ impl Directory {
 mod tests {
     use super::*;
 
-    /// How many of so many lines, used in turn several times, are there when their turn comes again; and of few that are used
-    /// between them all the time.
+    /// How many of so many lines, used in turn several times, are there when their turn comes again; and of few that
+    /// are used between them all the time.
     fn kept(ages: &mut Ages, lines: usize, often: usize) -> (usize, usize) {
         let (mut last, mut last_often) = (vec![0; lines], vec![0; often]);
         let (mut kept, mut kept_often, mut now) = (0, 0, 1);

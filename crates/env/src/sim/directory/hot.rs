@@ -29,8 +29,8 @@ impl Directory {
         Some(if one { named.name.to_owned() } else { format!("{} {}", named.name, offset / named.each) })
     }
 
-    /// The lines that cores waited for most, of those that moved: how often, picoseconds waited, and the places in the source where they
-    /// moved, by count.
+    /// The lines that cores waited for most, of those that moved: how often, picoseconds waited, and the places in the
+    /// source where they moved, by count.
     pub(in crate::sim) fn hottest(&self, most: usize) -> Vec<HotLine> {
         let lines = &self.table.lines;
         let mut numbers: Vec<usize> = (0..lines.len()).filter(|&number| lines[number].moves > 0).collect();
@@ -60,8 +60,8 @@ pub struct HotLine {
     pub name: Option<String>,
     /// How often it came from memory or from another core.
     pub moves: u64,
-    /// Picoseconds that cores waited for it: for its way to them, and where an atomic change or a fence waits for a core's stores, for
-    /// the one whose line comes last.
+    /// Picoseconds that cores waited for it: for its way to them, and where an atomic change or a fence waits for a
+    /// core's stores, for the one whose line comes last.
     pub waited: u64,
     /// Where in the source it was accessed when it moved, and how often: the most frequent first.
     pub places: Vec<(String, u64)>,

@@ -1,8 +1,8 @@
 //! Lines that are under way at one time.
 //!
-//! A core looks ahead of what it waits for: an access whose line it has not asks for it when the miss before it did, if it can.
-//! The core's clock is that of what is done; what has passed since the first of several misses was asked for, but for what was
-//! computed, an independent one has behind it. It cannot
+//! A core looks ahead of what it waits for: an access whose line it has not asks for it when the miss before it did, if
+//! it can. The core's clock is that of what is done; what has passed since the first of several misses was asked for,
+//! but for what was computed, an independent one has behind it. It cannot
 //!
 //! - if its address comes from what the other found. Nobody tells the simulator, so it is taken to, but where it is known not to:
 //!   the line came to the core by one of its last few misses, so that the core has used its address already (who leaves a latch does not
@@ -14,8 +14,8 @@
 //! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`); the line of the
 //!   change itself is asked for with those before it all the same.
 //!
-//! What the program itself asks for before it needs it (`hint::prefetch`) is under way from then on, whatever is done meanwhile, unless
-//! somebody accesses it sooner.
+//! What the program itself asks for before it needs it (`hint::prefetch`) is under way from then on, whatever is done
+//! meanwhile, unless somebody accesses it sooner.
 //!
 //! A line that waits in the queue for another core comes in its turn all the same.
 
@@ -24,16 +24,16 @@ use crate::sim::kernel::Touch;
 
 /// Misses whose lines a core remembers.
 const REMEMBERED: usize = 8;
-/// Lines that a core may have asked for by prefetches and not accessed yet: beyond these it forgets the first. Cores have 10 to 24
-/// buffers for lines that come.
+/// Lines that a core may have asked for by prefetches and not accessed yet: beyond these it forgets the first. Cores
+/// have 10 to 24 buffers for lines that come.
 const PREFETCHED: usize = 16;
 /// So many looks at a word in a row can be foreseen.
 const FORESEEN: u8 = 32;
 /// What a pointer points to is taken to be so large, at most.
 const OBJECT: usize = 4096;
 
-/// A core's, looked at when it misses: one line of the real machine's caches. Times in picoseconds; what is longer than four
-/// milliseconds counts as that.
+/// A core's, looked at when it misses: one line of the real machine's caches. Times in picoseconds; what is longer than
+/// four milliseconds counts as that.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Overlap {

@@ -1,9 +1,10 @@
 //! What a core does beside and between its accesses: what is computed, and what of a line's way to it nobody notices.
 //!
-//! Between an access and one elsewhere the program computes where that is; a word that follows the last one is copied or compared,
-//! which takes little. What follows an atomic change may be done in the time that the change takes. A store waits for nothing: it
-//! lies in a buffer until its line has come, and only an atomic change, or a fence, waits for those before it. (Others see it
-//! at once, and wait for the line. A store to a line that is on its way to somebody else waits for its slot, as everybody does.)
+//! Between an access and one elsewhere the program computes where that is; a word that follows the last one is copied
+//! or compared, which takes little. What follows an atomic change may be done in the time that the change takes. A
+//! store waits for nothing: it lies in a buffer until its line has come, and only an atomic change, or a fence, waits
+//! for those before it. (Others see it at once, and wait for the line. A store to a line that is on its way to somebody
+//! else waits for its slot, as everybody does.)
 
 use super::{Directory, LineNumber, place::PlaceKind, times::short};
 use crate::sim::{kernel::Touch, prefetch};
@@ -108,7 +109,8 @@ impl Directory {
         latency - most + self.random.below(2 * most + 1)
     }
 
-    /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in the buffer.
+    /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in
+    /// the buffer.
     #[inline]
     pub(super) fn waits_for_line(
         &mut self,

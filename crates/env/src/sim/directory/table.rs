@@ -1,5 +1,5 @@
-//! The records of all lines that were ever accessed, found by their address: one table for the region of the simulation's
-//! own memory, page by page, and a map for whatever lies elsewhere (stacks, statics).
+//! The records of all lines that were ever accessed, found by their address: one table for the region of the
+//! simulation's own memory, page by page, and a map for whatever lies elsewhere (stacks, statics).
 
 use std::panic::Location;
 
@@ -33,7 +33,8 @@ pub(super) struct Line {
     pub(super) kept_until: u64,
     /// Picoseconds that cores waited for it since counting began.
     pub(super) waited: u64,
-    /// Where in the source it was accessed when it first moved since counting began: where most moves are, of most lines.
+    /// Where in the source it was accessed when it first moved since counting began: where most moves are, of most
+    /// lines.
     first: Option<&'static Location<'static>>,
     /// Times that it came from another core or from memory since counting began.
     pub(super) moves: u32,

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::sim::kernel::Touch;
 
-/// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched ahead.
-/// One part of so many; what remains is the bandwidth of one core, some 15 GB/s.
+/// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched
+/// ahead. One part of so many; what remains is the bandwidth of one core, some 15 GB/s.
 const FETCHED_AHEAD: u64 = 4;
 
 /// Where a line comes from.
@@ -92,8 +92,8 @@ impl Directory {
         }
     }
 
-    /// How long a transfer from there takes on the profile's machine, if the core has not waited for it yet; and whether it is from a
-    /// last cache.
+    /// How long a transfer from there takes on the profile's machine, if the core has not waited for it yet; and
+    /// whether it is from a last cache.
     #[inline]
     fn latency_of(
         &self,
@@ -131,8 +131,8 @@ impl Directory {
         *count += 1;
     }
 
-    /// The owner keeps hitting for a part of the transfer. Who stores is seen at once, so nobody may look who has not waited for the
-    /// line: the owner keeps it for others alone.
+    /// The owner keeps hitting for a part of the transfer. Who stores is seen at once, so nobody may look who has not
+    /// waited for the line: the owner keeps it for others alone.
     #[inline]
     fn retain(&mut self, number: LineNumber, owner: u16, now: u64, latency: u64, touch: Touch) {
         let kept = if touch == Touch::Store { 0 } else { self.profile.retention_percent };
@@ -151,7 +151,8 @@ impl Directory {
         if touch == Touch::Load && !from_memory && !migrates {
             line.owner = NOBODY;
         } else {
-            // Who loads what nobody has, or what its owner has changed where lines migrate, may change it, too, and need not ask.
+            // Who loads what nobody has, or what its owner has changed where lines migrate, may change it, too, and
+            // need not ask.
             line.owner = core as u16;
             if line.watched && (touch != Touch::Load || !from_memory) {
                 self.moved.push(number);

@@ -4,8 +4,8 @@ use super::{Directory, LineNumber};
 use crate::sim::arena;
 
 impl Directory {
-    /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing else
-    /// in the time that it took.
+    /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing
+    /// else in the time that it took.
     pub(in crate::sim) fn looked_at(&self, core: usize, took: u64) -> Option<LineNumber> {
         let pipeline = &self.pipelines[core];
         if took != pipeline.again || pipeline.shadow > 0 || pipeline.line == u32::MAX {

@@ -8,8 +8,8 @@ use corosensei::stack::{DefaultStack, Stack as Memory, StackPointer};
 const LINE: usize = 64;
 const COLOURS: usize = 32;
 
-/// A stack that begins some lines below its end. Stacks lie on pages, and the lines that a fiber uses at each turn would otherwise
-/// fall into the same sets of the real machine's caches as those of all others.
+/// A stack that begins some lines below its end. Stacks lie on pages, and the lines that a fiber uses at each turn
+/// would otherwise fall into the same sets of the real machine's caches as those of all others.
 pub(super) struct Stack {
     memory: DefaultStack,
     base: StackPointer,
@@ -26,7 +26,8 @@ impl Stack {
     }
 }
 
-// SAFETY: the memory is that of a stack; it is used from a line below its end on, which is aligned as stacks have to be.
+// SAFETY: the memory is that of a stack; it is used from a line below its end on, which is aligned as stacks have to
+// be.
 unsafe impl Memory for Stack {
     fn base(&self) -> StackPointer {
         self.base

@@ -20,8 +20,8 @@ pub(super) struct Core {
     pub(super) slice_began: u64,
     /// Who waits for it.
     queue: VecDeque<ThreadNumber>,
-    /// The thread that ran here last, of those that do not work in the background, and where in the source it sleeps, while it does.
-    /// Threads with names do, unless they have said otherwise: nobody's work waits while they sleep.
+    /// The thread that ran here last, of those that do not work in the background, and where in the source it sleeps,
+    /// while it does. Threads with names do, unless they have said otherwise: nobody's work waits while they sleep.
     pub(super) sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
     /// Who runs spins, and sees the same until a line moves.
     pub(super) spin: Option<Spin>,

@@ -1,5 +1,5 @@
-//! Cores that spin, and see the same until a line of memory moves: they sleep meanwhile, and the rounds are charged when
-//! they wake, as if they had been run. What others see of it is the same, to the picosecond.
+//! Cores that spin, and see the same until a line of memory moves: they sleep meanwhile, and the rounds are charged
+//! when they wake, as if they had been run. What others see of it is the same, to the picosecond.
 
 use super::{END_OF_TIME, LineNumber, Machine, Spent, key};
 
@@ -14,8 +14,8 @@ pub(super) struct Spin {
 }
 
 impl Machine {
-    /// Who runs has looked at one word, paused, and would do so up to `rounds` times more; the look took `took`. Whether all
-    /// looks will be alike until that line moves: then it is to leave by `Leave::Spin`.
+    /// Who runs has looked at one word, paused, and would do so up to `rounds` times more; the look took `took`.
+    /// Whether all looks will be alike until that line moves: then it is to leave by `Leave::Spin`.
     pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
         let Some(line) = self.directory.looked_at(self.here, took) else { return false };
         let period = took + self.costs.pause;
@@ -23,7 +23,8 @@ impl Machine {
         true
     }
 
-    /// Who runs pauses: if it has just looked at a word, what that look took is a part of its spinning, and no useful computing.
+    /// Who runs pauses: if it has just looked at a word, what that look took is a part of its spinning, and no useful
+    /// computing.
     pub(in crate::sim) fn paused(&mut self) {
         // Unless what was counted until then is forgotten.
         let looked = self.directory.paused(self.here).min(self.spent[Spent::Computing as usize]);

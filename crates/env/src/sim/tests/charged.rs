@@ -8,8 +8,8 @@ use crate::{
     sim::{directory::Directory, kernel::Touch},
 };
 
-/// All that cores wait for memory is waited for some line: where an atomic change waits for the stores before it, too, which were charged
-/// to nothing, so that a line that was only stored to had never been waited for.
+/// All that cores wait for memory is waited for some line: where an atomic change waits for the stores before it, too,
+/// which were charged to nothing, so that a line that was only stored to had never been waited for.
 #[test]
 fn all_waiting_is_for_some_line() {
     let at = Location::caller();

@@ -48,7 +48,8 @@ fn a_spinning_thread_sees_what_the_other_of_its_core_changes() {
     }
 }
 
-/// Where lines migrate, who loads what another has changed may change it at once; what nobody changes any more, all may keep.
+/// Where lines migrate, who loads what another has changed may change it at once; what nobody changes any more, all may
+/// keep.
 #[test]
 fn lines_migrate_to_those_who_will_change_them() {
     let moves = |migrates, changes: u64| {
@@ -74,7 +75,8 @@ fn lines_migrate_to_those_who_will_change_them() {
     assert!(read < 50, "{read}");
 }
 
-/// Nanoseconds of a message from one core to the other, ten thousand there and back; `tell` and `heard` have the number of the message.
+/// Nanoseconds of a message from one core to the other, ten thousand there and back; `tell` and `heard` have the number
+/// of the message.
 pub(super) fn message_ns(
     change: impl FnOnce(&mut Profile),
     tell: impl Fn(u64) + Sync,
@@ -94,8 +96,8 @@ pub(super) fn message_ns(
     took.as_nanos() as f64 / MESSAGES as f64
 }
 
-/// What a word is when its line has come is seen, whoever keeps the line meanwhile: a message by exchanges takes one transfer, and
-/// one to who looks at its line all the time takes two.
+/// What a word is when its line has come is seen, whoever keeps the line meanwhile: a message by exchanges takes one
+/// transfer, and one to who looks at its line all the time takes two.
 #[test]
 fn nobody_sees_what_has_not_come() {
     let profile = Profile::named("xeon2x10").unwrap();

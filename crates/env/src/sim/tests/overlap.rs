@@ -11,8 +11,8 @@ fn single() -> [f64; 2] {
     [profile.load_modified[0], profile.own[0]].map(|cycles| cycles as f64 / profile.gigahertz)
 }
 
-/// Nanoseconds from one core to the other, each of which looks at a word of its own until the other tells it by that word, after
-/// something else: given are both words, and which it is.
+/// Nanoseconds from one core to the other, each of which looks at a word of its own until the other tells it by that
+/// word, after something else: given are both words, and which it is.
 fn told_ns(
     change: impl FnOnce(&mut Profile),
     before: impl Fn(&[CachePadded<AtomicU64>; 2], usize) + Sync,
@@ -33,8 +33,8 @@ fn window(window: u64) -> impl FnOnce(&mut Profile) {
     move |profile| profile.window = window
 }
 
-/// What a word guards comes while the line of the next word is on its way; not on a core that does one thing after the other, nor if
-/// there is more between them than it can have begun.
+/// What a word guards comes while the line of the next word is on its way; not on a core that does one thing after the
+/// other, nor if there is more between them than it can have begun.
 #[test]
 fn what_is_guarded_comes_with_the_line_that_is_told_by() {
     let [load, store] = single();

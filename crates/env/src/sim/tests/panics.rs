@@ -15,8 +15,8 @@ impl Drop for Sleeper<'_> {
     }
 }
 
-/// While the panic of one unwinds, and what it drops sleeps, another spins for it and a third waits, and neither panics: `std` says that
-/// all do, and whoever spun gave up no turn any more, for ever.
+/// While the panic of one unwinds, and what it drops sleeps, another spins for it and a third waits, and neither
+/// panics: `std` says that all do, and whoever spun gave up no turn any more, for ever.
 #[test]
 fn who_panics_leaves_the_others_alone() {
     let program = || {
@@ -51,7 +51,8 @@ fn who_panics_leaves_the_others_alone() {
     everywhere(&"as it should", program);
 }
 
-/// Two that panic at the same time, one in the middle of the other's panic, each know it; who ends in good order meanwhile does, too.
+/// Two that panic at the same time, one in the middle of the other's panic, each know it; who ends in good order
+/// meanwhile does, too.
 #[test]
 fn two_panic_at_a_time() {
     let program = || {

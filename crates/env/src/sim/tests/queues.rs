@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Threads that fell asleep on one core, because it alone was free, were woken into its queue alone: 85 waited there, and for
-/// most other cores nobody did.
+/// Threads that fell asleep on one core, because it alone was free, were woken into its queue alone: 85 waited there,
+/// and for most other cores nobody did.
 #[test]
 fn who_is_woken_goes_to_a_shorter_queue() {
     let compute = |milliseconds: u64| {

@@ -6,8 +6,9 @@ use crate::{
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
 };
 
-/// The original Shore-MT, which releases shared locks early at most: locks on the next key, inherited intent locks, Dreadlocks that spin
-/// and are not confirmed, the youngest gives way, and the pool and the log that the ladder (1.5) ends with.
+/// The original Shore-MT, which releases shared locks early at most: locks on the next key, inherited intent locks,
+/// Dreadlocks that spin and are not confirmed, the youngest gives way, and the pool and the log that the ladder (1.5)
+/// ends with.
 const SHORE_MT: &str = "--set key_range_modes=next_key --set intent_locks=inherited --set deadlock_policy=dreadlocks_spin \
     --set deadlock_digests=bloom --set deadlock_confirmation=false --set victim_policy=youngest --set translation=cuckoo \
     --set transit=many_lists --set latch_mode=always_shared --set log_insert=compare_exchange";

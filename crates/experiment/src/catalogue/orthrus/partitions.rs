@@ -107,8 +107,8 @@ fn with_partitions(scale: Scale, system: System, split: bool, cores: u32, touche
     if matches!(system, System::DeadlockFree) {
         rest.push_str(&format!(" --partitions {cores}"));
     }
-    // Each thread of the store has a partition of its own, and so have those whose indexes are divided among the threads. In
-    // ORTHRUS partitions are the control threads'.
+    // Each thread of the store has a partition of its own, and so have those whose indexes are divided among the
+    // threads. In ORTHRUS partitions are the control threads'.
     if matches!(system, System::Store) || (split && matches!(system, System::DeadlockFree)) {
         rest.push_str(" --own-partition");
     }

@@ -21,7 +21,8 @@ fn updating(scale: Scale, table: &str, rows: u32, threads: u32, rest: &str) -> S
     let quick = match (rows > 10, table) {
         (true, "global_mutex") => "--keys 100000 --seconds 0.12 --warm-up 0.04 --set log_buffer_bytes=64MiB",
         (true, _) => "--keys 100000 --seconds 0.03 --warm-up 0.01 --set log_buffer_bytes=64MiB",
-        // By 200 threads on 32 cores a turn of each takes several milliseconds, and 10 are not enough for a figure that does not hang on the seed.
+        // By 200 threads on 32 cores a turn of each takes several milliseconds, and 10 are not enough for a figure that
+        // does not hang on the seed.
         (false, _) => "--keys 20000 --seconds 0.03 --warm-up 0.01 --set log_buffer_bytes=64MiB",
     };
     let length = scale.pick(quick, full_length(table, rows));

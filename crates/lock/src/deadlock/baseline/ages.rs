@@ -5,13 +5,14 @@
 //! | wait-die | waits | gives way |
 //! | wound-wait | wounds the younger | waits |
 //!
-//! Under wait-die everybody waits for younger ones, under wound-wait for older ones; around a cycle neither is possible.
-//! Who stands before a waiter in a queue counts like a holder. Somebody may get into the way of a waiter later (a
-//! conversion that is granted past it): that is seen at its next look, after a nap at most, and so a cycle lasts no
-//! longer. A transaction that is run again keeps its age, so it is the oldest in the end, and nobody makes it give way.
+//! Under wait-die everybody waits for younger ones, under wound-wait for older ones; around a cycle neither is
+//! possible. Who stands before a waiter in a queue counts like a holder. Somebody may get into the way of a waiter
+//! later (a conversion that is granted past it): that is seen at its next look, after a nap at most, and so a cycle
+//! lasts no longer. A transaction that is run again keeps its age, so it is the oldest in the end, and nobody makes it
+//! give way.
 //!
-//! Here a wound takes effect when the wounded one waits, at once if it does already. One that never waits again is in no
-//! cycle and ends soon; killing it at its next step, as the paper has it, would cost its work and a look at shared
+//! Here a wound takes effect when the wounded one waits, at once if it does already. One that never waits again is in
+//! no cycle and ends soon; killing it at its next step, as the paper has it, would cost its work and a look at shared
 //! memory with every lock.
 
 use foreshore_base::TxnId;
@@ -43,7 +44,8 @@ pub(in crate::deadlock) enum Ages {
     WoundWait(Box<[Mark]>),
 }
 
-/// A wound. Written by everybody, read by the owner of the slot, Relaxed; the fences in `look` order it with wait words.
+/// A wound. Written by everybody, read by the owner of the slot, Relaxed; the fences in `look` order it with wait
+/// words.
 #[derive(Debug, Default)]
 pub(in crate::deadlock) struct Mark {
     /// The wounded transaction plus one: its slot may have another one by now. 0: none.
@@ -84,7 +86,8 @@ impl Ages {
                     mark.by.store(mine.1.0, Relaxed);
                     mark.wounded.store(txn.0.wrapping_add(1), Relaxed);
                 }
-                // Partner is the same fence of whoever is wounded: of a wound and a wait that begin at a time, one is seen.
+                // Partner is the same fence of whoever is wounded: of a wound and a wait that begin at a time, one is
+                // seen.
                 fence(SeqCst);
                 for (slot, txn) in younger {
                     if let Some(member) = Member::of(manager, slot)

@@ -8,9 +8,9 @@
 //! | sleep with backoff | a nap | passed by until their owners wake |
 //! | hybrid | spins while there are no more transactions than processors, else sleeps with backoff | as either |
 //!
-//! The backoff is the paper's: a releaser leaves a mark on everybody who waits for it. Lock queues here take the releaser
-//! out of the true digest of each waiter (see `dreadlocks.rs`), so the mark need not be written: a published digest
-//! is out of date if somebody whom its owner waited for directly is not in the true one any more.
+//! The backoff is the paper's: a releaser leaves a mark on everybody who waits for it. Lock queues here take the
+//! releaser out of the true digest of each waiter (see `dreadlocks.rs`), so the mark need not be written: a published
+//! digest is out of date if somebody whom its owner waited for directly is not in the true one any more.
 //!
 //! Fingerprints are those of slots. Exact ones are a bit for each, the paper's are 3 bits of 512.
 

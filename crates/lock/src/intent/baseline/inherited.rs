@@ -1,7 +1,7 @@
 //! Speculative lock inheritance: Johnson, Pandis and Ailamaki, VLDB 2009, as Kimura et al. 2012, §3.1, describe it.
 //!
-//! Intent locks are requests in the lock table. At its end a transaction leaves those for IS and IX granted, for the next
-//! transaction of its slot, which takes them over without a look at the table. What that one does not need it
+//! Intent locks are requests in the lock table. At its end a transaction leaves those for IS and IX granted, for the
+//! next transaction of its slot, which takes them over without a look at the table. What that one does not need it
 //! gives back at its own end. Where it departs from the paper: heirs are those of a slot rather than of a thread, and
 //! every intent lock is inherited, not only those found to be hot.
 //!
@@ -13,8 +13,9 @@
 //!     └─── RECLAIMED ◀─────────── RECLAIMING   its request leaves the lock table
 //! ```
 //!
-//! An absolute request announces itself, fences, and reclaims what is inherited; who leaves a lock inherited fences, and
-//! takes it back if an absolute request is announced. So when an absolute request waits, it waits for transactions only.
+//! An absolute request announces itself, fences, and reclaims what is inherited; who leaves a lock inherited fences,
+//! and takes it back if an absolute request is announced. So when an absolute request waits, it waits for transactions
+//! only.
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::CachePadded;
@@ -45,8 +46,9 @@ const STATE: u64 = 3;
 /// A lock between two transactions of a slot.
 #[derive(Debug, Default)]
 struct Place {
-    /// State (2 bits), mode (3 bits from bit 3), entry (from bit 8). FREE and INHERITED by the owner of the slot, INHERITED to
-    /// the others by compare-exchange. Release, partner is Acquire, so that `name` and `request` come along.
+    /// State (2 bits), mode (3 bits from bit 3), entry (from bit 8). FREE and INHERITED by the owner of the slot,
+    /// INHERITED to the others by compare-exchange. Release, partner is Acquire, so that `name` and `request` come
+    /// along.
     word: AtomicU64,
     name: AtomicU64,
     request: AtomicU32,
@@ -122,8 +124,9 @@ impl Inherited {
         self.entries.get(index).absolute.load(Relaxed) == 0 || place.claim(word, FREE).is_none()
     }
 
-    /// Calls `give` with the requests that belong to the slot again: those that have not been taken over, which are still in the lock
-    /// table (under this name), and those that were reclaimed. Afterwards none is anywhere else. By the owner of the slot.
+    /// Calls `give` with the requests that belong to the slot again: those that have not been taken over, which are
+    /// still in the lock table (under this name), and those that were reclaimed. Afterwards none is anywhere else. By
+    /// the owner of the slot.
     pub(crate) fn collect(&self, slot: SlotId, mut give: impl FnMut(RequestIndex, Option<LockName>)) {
         for place in &*self.slots[slot.index()] {
             let word = place.word.load(Acquire);
@@ -132,7 +135,8 @@ impl Inherited {
                 give(request, Some(name));
                 continue;
             }
-            // Somebody may have been there before; a request that he is about to take from the table is not the slot's yet.
+            // Somebody may have been there before; a request that he is about to take from the table is not the slot's
+            // yet.
             place.wait_for_reclaimer();
             if place.word.load(Acquire) & STATE == RECLAIMED {
                 give(RequestIndex(place.request.load(Relaxed)), None);
@@ -141,7 +145,8 @@ impl Inherited {
         }
     }
 
-    /// An absolute request begins: nobody leaves locks on this entry from now on, and those that conflict are taken back.
+    /// An absolute request begins: nobody leaves locks on this entry from now on, and those that conflict are taken
+    /// back.
     pub(crate) fn announce(&self, slots: &Slots, table: &LockTable, index: EntryIndex, wanted: IntentMode) {
         self.entries.get(index).absolute.fetch_add(1, Relaxed);
         // Partner is the fence in `leave`.
@@ -190,7 +195,8 @@ impl Place {
         Some(Heritage::Mine(mode, RequestIndex(self.request.load(Relaxed))))
     }
 
-    /// Returns when nobody is about to take its request from the lock table, which waits for nothing but a bucket's latch.
+    /// Returns when nobody is about to take its request from the lock table, which waits for nothing but a bucket's
+    /// latch.
     fn wait_for_reclaimer(&self) {
         while self.word.load(Acquire) & STATE == RECLAIMING {
             thread::yield_now();
@@ -303,9 +309,9 @@ mod tests {
         assert!(manager.is_empty() && manager.table.requests_on(name).is_empty());
     }
 
-    /// The measurement of intent locks ended with a deadlock of four transactions, although all lock in one order: two absolute
-    /// requests met, the second passed by what the first was about to take back, and waited for a request of a slot whose
-    /// next transaction waited elsewhere.
+    /// The measurement of intent locks ended with a deadlock of four transactions, although all lock in one order: two
+    /// absolute requests met, the second passed by what the first was about to take back, and waited for a request of a
+    /// slot whose next transaction waited elsewhere.
     #[cfg(not(foreshore_sim))]
     #[test]
     fn an_absolute_request_waits_until_others_have_taken_back_what_is_in_its_way() {
@@ -335,8 +341,8 @@ mod tests {
         assert!(manager.is_empty());
     }
 
-    /// A transaction that had borrowed requests ended while somebody was taking one of the slot's from the lock table. All of the slot's own
-    /// became free with those that it gave back, that one too: it could stand in two queues.
+    /// A transaction that had borrowed requests ended while somebody was taking one of the slot's from the lock table.
+    /// All of the slot's own became free with those that it gave back, that one too: it could stand in two queues.
     #[cfg(not(foreshore_sim))]
     #[test]
     fn a_request_that_is_being_taken_back_is_not_free() {

@@ -1,12 +1,12 @@
-//! LOCK-15 under loom: intents and absolute locks of three transactions, in every interleaving and with every value that weak
-//! memory allows:
+//! LOCK-15 under loom: intents and absolute locks of three transactions, in every interleaving and with every value
+//! that weak memory allows:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
 //! ```
 //!
-//! What conflicts is never held at a time; and who waits has been granted the lock when the others are gone. Without any one
-//! of the three fences a model fails.
+//! What conflicts is never held at a time; and who waits has been granted the lock when the others are gone. Without
+//! any one of the three fences a model fails.
 
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
@@ -135,8 +135,8 @@ fn an_intent_that_is_taken_back_is_in_nobodys_way() {
     });
 }
 
-/// Who waits for an absolute lock gets it when the holders before it are gone, however many intents have come meanwhile. Each
-/// of them was in its way for a moment, and of many that do not wait, one always.
+/// Who waits for an absolute lock gets it when the holders before it are gone, however many intents have come
+/// meanwhile. Each of them was in its way for a moment, and of many that do not wait, one always.
 #[test]
 fn an_intent_that_comes_later_is_in_nobodys_way() {
     bounded(|| {
@@ -155,8 +155,9 @@ fn an_intent_that_comes_later_is_in_nobodys_way() {
     });
 }
 
-/// A transaction gives back the first of three locks, and the others move down by one: whoever asks for one of them meanwhile sees it. He saw
-/// neither place of the second when he had passed its new one before the move, and came to its old one after the third had got that.
+/// A transaction gives back the first of three locks, and the others move down by one: whoever asks for one of them
+/// meanwhile sees it. He saw neither place of the second when he had passed its new one before the move, and came to
+/// its old one after the third had got that.
 #[test]
 fn a_lock_that_moves_is_seen() {
     bounded(|| {

@@ -1,12 +1,12 @@
-//! Requests that come to a bucket and go beside its latch, under loom: in every interleaving, and with every value that weak
-//! memory lets a load see.
+//! Requests that come to a bucket and go beside its latch, under loom: in every interleaving, and with every value that
+//! weak memory lets a load see.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
 //! ```
 //!
-//! Who waits does not sleep here: a wait that has not been ended although nobody is in its way, when all threads have gone,
-//! is a lost wake-up. Faults are planted to show that the models see them.
+//! Who waits does not sleep here: a wait that has not been ended although nobody is in its way, when all threads have
+//! gone, is a lost wake-up. Faults are planted to show that the models see them.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

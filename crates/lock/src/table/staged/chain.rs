@@ -1,12 +1,12 @@
 //! The list of the staged table: Jung et al. 2013, Figures 4 and 5.
 //!
-//! Who appends exchanges the tail and then links its predecessor to itself; who walks waits for a link that is not there
-//! yet. A released request stays where it is, obsolete, until somebody cleans the chain; it keeps its own link, so who
-//! stands on it finds the way on.
+//! Who appends exchanges the tail and then links its predecessor to itself; who walks waits for a link that is not
+//! there yet. A released request stays where it is, obsolete, until somebody cleans the chain; it keeps its own link,
+//! so who stands on it finds the way on.
 //!
-//! Where this departs from the paper: its `next_pointer_update` lets everybody skip over obsolete requests at any time, and
-//! an obsolete tail may be cut off while somebody links behind it (RELIABILITY §2.4). Here one cleans at a time, under the
-//! latch of the bucket, and the tail goes only if nobody has exchanged it.
+//! Where this departs from the paper: its `next_pointer_update` lets everybody skip over obsolete requests at any time,
+//! and an obsolete tail may be cut off while somebody links behind it (RELIABILITY §2.4). Here one cleans at a time,
+//! under the latch of the bucket, and the tail goes only if nobody has exchanged it.
 
 use std::ops::ControlFlow;
 
@@ -27,8 +27,8 @@ const LOOKS: u32 = if cfg!(foreshore_loom) { 0 } else { 100 };
 /// A chain of requests, obsolete ones among them.
 #[derive(Debug)]
 pub(in crate::table) struct Chain {
-    /// The first request; NONE while its link is owed. Stored with Release, by who appends to an empty chain, and by who
-    /// cleans. Acquire: who comes to a request sees what was written to it.
+    /// The first request; NONE while its link is owed. Stored with Release, by who appends to an empty chain, and by
+    /// who cleans. Acquire: who comes to a request sees what was written to it.
     head: AtomicU32,
     /// The last request that was appended; NONE: the chain is empty. AcqRel: an exchange sees what its predecessor has
     /// written, and what an emptied chain has gone through; SeqCst where a request comes, and where emptiness is asked
@@ -99,8 +99,8 @@ impl Chain {
                 if next != RequestIndex::NONE {
                     break next;
                 }
-                // Either its link is owed, or it was the tail when the chain was emptied: then the head has changed, and
-                // what is ahead of `end` now can be reached from there.
+                // Either its link is owed, or it was the tail when the chain was emptied: then the head has changed,
+                // and what is ahead of `end` now can be reached from there.
                 if self.head.load(Acquire) != first.0 {
                     first = self.first();
                     break first;
@@ -179,8 +179,8 @@ impl Chain {
             at = next;
         }
         if kept.is_none() && requests.get(last).is_obsolete() {
-            // Before the tail is given up: then the head belongs to who appends next. Meanwhile a walker finds no head and
-            // waits.
+            // Before the tail is given up: then the head belongs to who appends next. Meanwhile a walker finds no head
+            // and waits.
             self.head.store(RequestIndex::NONE.0, Relaxed);
             if self.tail.compare_exchange(last.0, RequestIndex::NONE.0, AcqRel, Relaxed).is_ok() {
                 requests.unlinked(last);

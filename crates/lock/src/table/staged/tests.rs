@@ -22,7 +22,8 @@ use crate::{Age, KeyRef, LockError, LockManager, WaitPolicy};
 
 const BUCKETS: usize = 64;
 
-/// Where scenes with threads run: outside of a simulation the simulated world has no threads, and its clock stands still.
+/// Where scenes with threads run: outside of a simulation the simulated world has no threads, and its clock stands
+/// still.
 mod worlds {
     #[cfg(not(foreshore_sim))]
     pub(super) fn run(scene: fn()) {
@@ -145,8 +146,8 @@ fn an_idle_old_transaction_pins_only_what_it_holds() {
     assert!(table.is_empty());
 }
 
-/// Others may wait for the locks of who needs requests: he looks at a few buckets, and all have had their turn when as many requests
-/// were used as there are buckets.
+/// Others may wait for the locks of who needs requests: he looks at a few buckets, and all have had their turn when as
+/// many requests were used as there are buckets.
 #[test]
 fn who_needs_requests_sweeps_as_many_buckets_as_a_segment_has_requests() {
     const MANY: usize = 64 * SEGMENT;
@@ -200,8 +201,8 @@ fn a_look_that_stands_still_uses_the_memory_up_and_gives_it_back() {
     assert!(table.is_empty());
 }
 
-/// The request of a failed attempt, the last of its segment, is unlinked and recycled before its owner gives it back: it looked free
-/// then, and was two transactions' at the same time.
+/// The request of a failed attempt, the last of its segment, is unlinked and recycled before its owner gives it back:
+/// it looked free then, and was two transactions' at the same time.
 #[test]
 fn a_request_that_was_recycled_is_not_given_back() {
     let (table, slots) = (staged(1_000_000), Slots::new());
@@ -280,8 +281,8 @@ fn recycling_beside_looks() {
     assert!(ready <= allocated && allocated - ready <= usize::from(THREADS), "{ready} of {allocated}");
 }
 
-/// What the pre-allocator does: it makes what is missing, and looks for what can be used again only when as many segments have been
-/// made as there may be before; else those who need requests would do that, with their locks held.
+/// What the pre-allocator does: it makes what is missing, and looks for what can be used again only when as many
+/// segments have been made as there may be before; else those who need requests would do that, with their locks held.
 #[test]
 fn the_preallocator_sweeps_when_it_is_due() {
     let table = staged(1_000_000);
@@ -329,8 +330,8 @@ fn preallocator_works_and_ends() {
     assert_eq!(Arc::strong_count(&signal), 1, "the thread has gone");
 }
 
-/// A conversion waits, and somebody asks for the lock who has not seen that yet. He is in no digest (LOCK-11), and a look between two naps
-/// took that for a fault.
+/// A conversion waits, and somebody asks for the lock who has not seen that yet. He is in no digest (LOCK-11), and a
+/// look between two naps took that for a fault.
 #[test]
 fn a_claim_is_in_the_way_for_a_moment_only() {
     worlds::run(claim_passes_a_wait);

@@ -1,5 +1,5 @@
-//! Locks that a transaction has taken itself, beside its plan: it gives them back itself, without a message, and whoever looks after
-//! the partition in which somebody waits for one is woken.
+//! Locks that a transaction has taken itself, beside its plan: it gives them back itself, without a message, and
+//! whoever looks after the partition in which somebody waits for one is woken.
 
 use foreshore_env::sync::Mutex;
 use foreshore_txn::{BeginOptions, Durability, LockKind, TableInfo, Txn};

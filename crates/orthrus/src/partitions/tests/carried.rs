@@ -1,5 +1,5 @@
-//! With locks: transactions of an engine, whose footprints lie in all partitions. Nobody here wakes by himself: who is not rung for
-//! sleeps on, and the test waits in vain.
+//! With locks: transactions of an engine, whose footprints lie in all partitions. Nobody here wakes by himself: who is
+//! not rung for sleeps on, and the test waits in vain.
 
 use std::path::Path;
 
@@ -23,11 +23,11 @@ const TOUCHED: usize = 8;
 enum Kind {
     /// All meet at the same few counters.
     Meeting,
-    /// Each has counters of its own, so that nobody waits for anything but room: control threads look all the time at locks that
-    /// are waited for.
+    /// Each has counters of its own, so that nobody waits for anything but room: control threads look all the time at
+    /// locks that are waited for.
     Apart,
-    /// The same, one of each job, which takes its time and is undone, so that no locks go back by message: nothing comes to the
-    /// control threads after their answers.
+    /// The same, one of each job, which takes its time and is undone, so that no locks go back by message: nothing
+    /// comes to the control threads after their answers.
     Undone,
 }
 
@@ -155,8 +155,8 @@ pub(super) fn engine() -> (Arc<Engine>, TableInfo) {
     (engine, table)
 }
 
-/// Windows full of transactions, rings with room for one message or two, roles that stay or change: whoever waits for room, in
-/// whatever direction, is woken when there is some. All transactions end, and nothing is lost.
+/// Windows full of transactions, rings with room for one message or two, roles that stay or change: whoever waits for
+/// room, in whatever direction, is woken when there is some. All transactions end, and nothing is lost.
 #[test]
 fn whoever_waits_for_room_is_woken() {
     let mut full = 0;
@@ -217,8 +217,8 @@ fn sum(engine: &Arc<Engine>, table: &TableInfo) -> u64 {
     sum
 }
 
-/// ORTHRUS-4: whichever thread dies, of whatever role, in the midst of transactions whose locks are on their way: all threads end,
-/// every job is dropped, every lock is given back, and what was committed is there as a whole.
+/// ORTHRUS-4: whichever thread dies, of whatever role, in the midst of transactions whose locks are on their way: all
+/// threads end, every job is dropped, every lock is given back, and what was committed is there as a whole.
 #[test]
 fn whichever_thread_dies_all_end_and_give_back_their_locks() {
     for (automatic, doomed) in [(false, 0), (false, 2), (false, 3), (false, 5), (true, 0), (true, 5)] {

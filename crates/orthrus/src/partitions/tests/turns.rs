@@ -43,8 +43,8 @@ fn what_is_new_keeps_nobody_out() {
     assert!(wait_for(|| partitions.stats().in_flight == 0 && partitions.stats().queued == 0));
 }
 
-/// A thread runs a long one, and the others are full of jobs that repeat themselves: what lay in the queue of the first stayed there
-/// until that one was over.
+/// A thread runs a long one, and the others are full of jobs that repeat themselves: what lay in the queue of the first
+/// stayed there until that one was over.
 #[test]
 fn nobody_is_forgotten_behind_a_long_one_while_the_others_are_full() {
     let options = PartitionOptions { execution_threads: 3, window: 1, pin_threads: false, ..OPTIONS };
@@ -116,8 +116,8 @@ impl Drop for Fatal {
     }
 }
 
-/// ORTHRUS-4: where all end, destructors that panic keep no other job from its end, and do not meet: not those of jobs that
-/// nobody has begun, nor those of jobs that a dying thread had in hand.
+/// ORTHRUS-4: where all end, destructors that panic keep no other job from its end, and do not meet: not those of jobs
+/// that nobody has begun, nor those of jobs that a dying thread had in hand.
 #[test]
 fn destructors_that_panic_end_nothing_but_their_jobs() {
     for dies in [false, true] {
@@ -144,8 +144,8 @@ fn destructors_that_panic_end_nothing_but_their_jobs() {
     }
 }
 
-/// Both threads sleep without room, for as long as the tests' threads sleep, and are told of each deadline that is nearer than the
-/// ones that they know; one that has passed is not begun.
+/// Both threads sleep without room, for as long as the tests' threads sleep, and are told of each deadline that is
+/// nearer than the ones that they know; one that has passed is not begun.
 #[test]
 fn what_nobody_has_room_for_ends_at_its_deadline() {
     struct Waits {

@@ -5,8 +5,9 @@ use foreshore_env::{thread, time::Duration};
 use super::*;
 use crate::testing::World;
 
-/// PAGE-17. A program with 500 threads was stopped for longer than a minute, as a debugger or a machine that sleeps does it: when it went
-/// on, everybody who waited for a latch was told that something hangs, also where the holder had just let it go.
+/// PAGE-17. A program with 500 threads was stopped for longer than a minute, as a debugger or a machine that sleeps
+/// does it: when it went on, everybody who waited for a latch was told that something hangs, also where the holder had
+/// just let it go.
 #[test]
 fn a_wait_while_the_process_was_stopped_is_no_fault() {
     let world = World::create(8);

@@ -12,8 +12,8 @@ use crate::{
     testing::{FAR, World, once_there_is_a_frame, options, over_all},
 };
 
-/// Every page is changed whenever it is there, so every page that gives up its frame has been dirty. The disk is slow enough
-/// to make it hard. Where the cleaner does not get its turns, others write: once more then.
+/// Every page is changed whenever it is there, so every page that gives up its frame has been dirty. The disk is slow
+/// enough to make it hard. Where the cleaner does not get its turns, others write: once more then.
 #[test]
 fn hardly_anybody_writes_for_himself() {
     over_all(|| {
@@ -52,8 +52,8 @@ fn hardly_anybody_writes(cleaners: usize) -> Result<(), String> {
     if own * 20 <= evictions { Ok(()) } else { Err(format!("{own} of {evictions}")) }
 }
 
-/// Nothing can be written while the log's disk stands still. Who needs a frame then is told so in bounded time, whether it
-/// waits for the cleaner or writes for itself, and nothing is left behind.
+/// Nothing can be written while the log's disk stands still. Who needs a frame then is told so in bounded time, whether
+/// it waits for the cleaner or writes for itself, and nothing is left behind.
 #[test]
 fn a_log_that_stands_still_exhausts_the_pool_in_bounded_time() {
     over_all(|| {

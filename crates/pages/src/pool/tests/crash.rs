@@ -204,8 +204,8 @@ fn a_crash_during_recovery_loses_nothing() {
     }
 }
 
-/// Threads change pages in a pool that is too small for them, the cleaner writes, sweeps go on, and the power fails at some
-/// moment.
+/// Threads change pages in a pool that is too small for them, the cleaner writes, sweeps go on, and the power fails at
+/// some moment.
 #[test]
 fn a_crash_among_threads_loses_nothing() {
     over_extremes(|| {
@@ -297,7 +297,8 @@ fn without_images_torn_pages_are_lost() {
 fn the_horizon_is_the_log_s_end_before_the_sweep() {
     let (mut lost_with_wrong_horizon, start) = (0, Instant::now());
     for seed in 1.. {
-        // The control needs a change at the right moment. On a busy machine its thread may sleep then: it is tried again.
+        // The control needs a change at the right moment. On a busy machine its thread may sleep then: it is tried
+        // again.
         if seed >= 12 && (lost_with_wrong_horizon > 0 || start.elapsed() > FAR) {
             break;
         }

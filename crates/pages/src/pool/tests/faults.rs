@@ -169,10 +169,11 @@ fn a_missing_data_file_is_refused() {
     ));
 }
 
-/// A sync of the data file fails, the process starts again, the machine does not, and the power fails after the recovery. The page
-/// was prepared before a sweep and its record came behind the horizon (PAGE-8, the straddle), so the first record that redo meets
-/// of it is no image: redo read the page from the kernel's cache, found all of its records there, and left it clean. It was never
-/// written again, and what was committed was gone with the log that the next checkpoint released.
+/// A sync of the data file fails, the process starts again, the machine does not, and the power fails after the
+/// recovery. The page was prepared before a sweep and its record came behind the horizon (PAGE-8, the straddle), so the
+/// first record that redo meets of it is no image: redo read the page from the kernel's cache, found all of its records
+/// there, and left it clean. It was never written again, and what was committed was gone with the log that the next
+/// checkpoint released.
 #[test]
 fn what_only_the_cache_has_after_a_failed_sync_is_written_again() {
     // The log syncs nothing that the test does not ask for.

@@ -18,8 +18,8 @@ const SECOND: usize = 8000;
 
 const THREADS: u64 = 8;
 
-/// Threads count up pages in a pool that holds a part of them, read them without latches, and checkpoints sweep. The disk
-/// looks on (see `WatchedDisk`).
+/// Threads count up pages in a pool that holds a part of them, read them without latches, and checkpoints sweep. The
+/// disk looks on (see `WatchedDisk`).
 fn counters(frames: usize, page_count: u64, rounds: u64) {
     let world = World::create(frames);
     let pages: Vec<PageId> = (0..page_count).map(|_| world.allocate(0).unwrap()).collect();
@@ -96,8 +96,8 @@ fn threads_on_frames_enough() {
     counters(256, 20, 3000);
 }
 
-/// All threads want the same absent page at once: it is read once. There are more frames than they can use up on the way, so that
-/// nobody evicts it again.
+/// All threads want the same absent page at once: it is read once. There are more frames than they can use up on the
+/// way, so that nobody evicts it again.
 #[test]
 fn a_page_is_loaded_once() {
     over_all(|| {

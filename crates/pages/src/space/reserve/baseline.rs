@@ -1,8 +1,9 @@
 //! The gallery: free pages without caches (Shore-MT §6.2.2, §7.3). Every allocation looks into the bitmaps.
 //!
-//! From Johnson et al. 2009: the free space manager first "acquired a page latch while holding the mutex"; then it let the mutex
-//! go before, and then it got caches. Departures: there are bitmaps to search, no lists; what is handed out is reserved until
-//! its bit is set, as on the road. The spinlocks of its figure 6 stand in for the mutex; they let others run after a while.
+//! From Johnson et al. 2009: the free space manager first "acquired a page latch while holding the mutex"; then it let
+//! the mutex go before, and then it got caches. Departures: there are bitmaps to search, no lists; what is handed out
+//! is reserved until its bit is set, as on the road. The spinlocks of its figure 6 stand in for the mutex; they let
+//! others run after a while.
 
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::sync::Mutex;
@@ -11,7 +12,8 @@ use foreshore_latch::baseline::{Latch, Mcs, Ttas};
 use super::{FreeSpaceKind, Urgency};
 use crate::{pool::BufferPool, space::Space};
 
-/// What is held for a whole search: one of these, by the kind. They guard no data: a search alone is the baseline's point.
+/// What is held for a whole search: one of these, by the kind. They guard no data: a search alone is the baseline's
+/// point.
 #[derive(Debug, Default)]
 pub(in crate::space) struct Searching {
     mutex: Mutex<()>,
@@ -33,7 +35,8 @@ impl Space {
         page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
     }
 
-    /// [`Space::candidate_uncached`], one thread at a time. Who holds a bitmap page waits for nobody here, so this ends.
+    /// [`Space::candidate_uncached`], one thread at a time. Who holds a bitmap page waits for nobody here, so this
+    /// ends.
     pub(super) fn candidate_alone(
         &self,
         pool: &BufferPool,

@@ -8,7 +8,8 @@ pub enum FreeSpaceKind {
     Cached,
     /// Each allocation searches the bitmaps: Shore-MT before it had caches.
     Uncached,
-    /// As [`FreeSpaceKind::Uncached`], under one mutex, which is held while latches and reads are waited for: Shore-MT's first.
+    /// As [`FreeSpaceKind::Uncached`], under one mutex, which is held while latches and reads are waited for:
+    /// Shore-MT's first.
     GlobalMutex,
     /// As [`FreeSpaceKind::GlobalMutex`], with a test-and-test-and-set spinlock in its place (Shore-MT, figure 6).
     GlobalTtas,

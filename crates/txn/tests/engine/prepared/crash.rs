@@ -27,8 +27,8 @@ enum Decision {
 /// States that were looked at.
 static CRASHES: AtomicU64 = AtomicU64::new(0);
 
-/// Transactions, and of how many crashes one is followed by crashes of the recovery: of the quick run in the gate and of the
-/// one on demand (`FORESHORE_CRASH=full`).
+/// Transactions, and of how many crashes one is followed by crashes of the recovery: of the quick run in the gate and
+/// of the one on demand (`FORESHORE_CRASH=full`).
 const QUICK: (usize, u64) = (4, 23);
 const FULL: (usize, u64) = (12, 5);
 
@@ -36,8 +36,8 @@ fn modes(change: u64) -> [CrashMode; 3] {
     [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(change)]
 }
 
-/// Opens what a crash has left, looks at each transaction, decides about those that are prepared. First the same for crashes
-/// of that recovery.
+/// Opens what a crash has left, looks at each transaction, decides about those that are prepared. First the same for
+/// crashes of that recovery.
 fn check(disk: &FaultyDisk, phases: &[Phase], context: &str, depth: usize) {
     CRASHES.fetch_add(1, Ordering::Relaxed);
     if depth > 0 {

@@ -43,7 +43,8 @@ fn all_kinds() -> Vec<LockOptions> {
     [&tables[..], &intents, &ranges].concat()
 }
 
-/// Nobody is told what a rollback has left before that is durable: after a crash the transaction is prepared again, and may commit.
+/// Nobody is told what a rollback has left before that is durable: after a crash the transaction is prepared again, and
+/// may commit.
 #[test]
 fn a_rollback_keeps_its_locks_until_it_is_durable() {
     for early_lock_release in [EarlyLockRelease::SharedAndExclusive, EarlyLockRelease::Off] {
@@ -136,8 +137,8 @@ fn an_escalated_lock_survives_a_restart() {
     }
 }
 
-/// Where the names of keys mean something else after a restart, nothing that was locked is free: its whole table is locked, until
-/// the last who has changed it is decided about.
+/// Where the names of keys mean something else after a restart, nothing that was locked is free: its whole table is
+/// locked, until the last who has changed it is decided about.
 #[test]
 fn locks_survive_a_restart_with_another_partitioner() {
     let by_length = Partitioner::new(4, |key| key.len());
@@ -181,8 +182,8 @@ fn locks_survive_a_restart_with_another_partitioner() {
     }
 }
 
-/// As many as there are places for come back after a restart, also if their locks have lost their names and one of them has to hold
-/// the table for all; and no decision needs a place.
+/// As many as there are places for come back after a restart, also if their locks have lost their names and one of them
+/// has to hold the table for all; and no decision needs a place.
 #[test]
 fn as_many_as_there_may_be_survive_a_restart() {
     for partitioner in [None, Some(Partitioner::new(4, |key| key.len()))] {

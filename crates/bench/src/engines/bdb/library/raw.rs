@@ -33,9 +33,9 @@ pub(super) const DEADLOCK: c_int = -30993;
 pub(super) const LOCK_NOT_GRANTED: c_int = -30992;
 pub(super) const NOT_FOUND: c_int = -30988;
 
-// SAFETY: as `calls.c` defines them. References are pointers that are not null, which the library neither reads nor writes
-// as Rust's, for their types have no size; what `&mut Option` is given stays null after an error, and is otherwise valid until it is
-// given to a function that closes or ends it, all of which are unsafe to call.
+// SAFETY: as `calls.c` defines them. References are pointers that are not null, which the library neither reads nor
+// writes as Rust's, for their types have no size; what `&mut Option` is given stays null after an error, and is
+// otherwise valid until it is given to a function that closes or ends it, all of which are unsafe to call.
 unsafe extern "C" {
     pub(super) unsafe fn foreshore_bdb_describe(error: c_int, text: *mut c_char, bytes: usize);
     pub(super) unsafe fn foreshore_bdb_open(

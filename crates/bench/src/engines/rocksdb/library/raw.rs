@@ -23,13 +23,14 @@ opaque!(
     RawIterator: *mut (), RawValue: *mut ()
 );
 
-/// A failure in the library's words; null while there is none. Functions put a string there that is the caller's to free.
+/// A failure in the library's words; null while there is none. Functions put a string there that is the caller's to
+/// free.
 #[repr(transparent)]
 pub(super) struct Complaint(pub(super) *mut c_char);
 
 // SAFETY: as `rocksdb/c.h` declares them. References are pointers that are not null, which the library neither reads
-// nor writes as Rust's, for their types have no size; those that it returns stay valid until they are given to a function
-// whose name ends in `destroy`, `close` or `release_snapshot`, all of which are unsafe to call.
+// nor writes as Rust's, for their types have no size; those that it returns stay valid until they are given to a
+// function whose name ends in `destroy`, `close` or `release_snapshot`, all of which are unsafe to call.
 unsafe extern "C" {
     pub(super) safe fn rocksdb_options_create() -> &'static RawOptions;
     pub(super) unsafe fn rocksdb_options_destroy(options: &RawOptions);

@@ -1,5 +1,5 @@
-//! Chains of pages, as the hash tables with mutexes have them: one link for each frame, so that entering a page allocates
-//! nothing.
+//! Chains of pages, as the hash tables with mutexes have them: one link for each frame, so that entering a page
+//! allocates nothing.
 
 use foreshore_base::{FrameIndex, PageId};
 use foreshore_env::sync::atomic::{AtomicU32, Ordering};

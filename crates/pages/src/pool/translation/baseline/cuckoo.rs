@@ -45,7 +45,8 @@ pub(in crate::pool) struct Cuckoo {
     stripes: Box<[CachePadded<Mutex<()>>]>,
     /// Words for which no place was found. Guarded by the mutex.
     stash: Mutex<Vec<u64>>,
-    /// How many there are. Written under the mutex; relaxed for readers, who may miss a page that is just being entered.
+    /// How many there are. Written under the mutex; relaxed for readers, who may miss a page that is just being
+    /// entered.
     stashed: AtomicUsize,
 }
 
@@ -158,8 +159,8 @@ impl Cuckoo {
         true
     }
 
-    /// Moves whoever is in `place` to another place of its own, after making room there by up to `moves` moves. The places
-    /// on the path stay as they are: whoever stands there is about to move. True: it was empty for a moment.
+    /// Moves whoever is in `place` to another place of its own, after making room there by up to `moves` moves. The
+    /// places on the path stay as they are: whoever stands there is about to move. True: it was empty for a moment.
     fn vacate(&self, place: usize, moves: u32, path: &Path<'_>) -> bool {
         let found = self.places[place].load(Ordering::Acquire);
         if found == EMPTY {

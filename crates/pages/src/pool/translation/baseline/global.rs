@@ -1,5 +1,6 @@
-//! A hash table under one mutex: Shore before it was Shore-MT (§6.2.3), "a crippling bottleneck for more than about four
-//! threads". The chains are those of [`Bucketed`](super::Bucketed), so that a comparison shows the mutex and nothing else.
+//! A hash table under one mutex: Shore before it was Shore-MT (§6.2.3), "a crippling bottleneck for more than about
+//! four threads". The chains are those of [`Bucketed`](super::Bucketed), so that a comparison shows the mutex and
+//! nothing else.
 
 use foreshore_base::{FrameIndex, PageId};
 use foreshore_env::sync::Mutex;
