@@ -30,6 +30,21 @@ fn making_threads_is_no_part_of_intent_locks() {
     assert!(elapsed > 0.0 && elapsed < 60.0 * 15e-6, "{elapsed} s");
 }
 
+/// The commands of the page about it.
+#[cfg(foreshore_sim)]
+#[test]
+fn the_commands_of_its_page_run() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/simulator.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let block = page.split("```sh sim\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(block.lines().count() >= 3, "{block}");
+    for command in block.lines() {
+        let args = command.strip_prefix("cargo sim simulate ").unwrap();
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 /// One seed gives one run, to the byte: in two processes, whose addresses, environments and directories differ.
 #[cfg(foreshore_sim)]
 #[test]
