@@ -134,11 +134,11 @@ fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
     Ok(shown.collect())
 }
 
-/// What to tell of work on a table that has failed. If it waited for a lock in vain, a prepared transaction has it: no
-/// other program has the database open.
+/// What to tell of work on a table that has failed. If it waited in vain for a lock, or would have, a prepared
+/// transaction has it: no other program has the database open.
 pub(crate) fn in_its_way(error: Error, table: &str, directory: &Path) -> CliError {
     match error {
-        Error::LockTimeout(_) => CliError::usage(
+        Error::LockTimeout(_) | Error::WouldBlock(_) => CliError::usage(
             format!("table {table:?} is in use: {error}"),
             format!("commit or roll back what `foreshore prepared {}` lists", directory.display()),
         ),
