@@ -176,8 +176,8 @@ pub struct Options {
     /// submitted later wait, too, until one has ended or their deadlines pass. Default: 16.
     pub execution_window: usize,
     /// How many submitted transactions wait to be begun, at most: the next one is refused with
-    /// [`Error::SubmitQueueFull`](crate::Error::SubmitQueueFull). Procedures that are served wait among them, and are
-    /// never refused. At least 1. Default: 65,536.
+    /// [`Error::SubmitQueueFull`]. Procedures that are served wait among them, and are never refused. At least 1. Default:
+    /// 65,536.
     pub submit_queue: usize,
     /// Messages that the ring between two of these threads holds, rounded up to a power of two: 1 to 65,536, and no
     /// more than 2²⁴ in all rings, whose memory is taken with the first transaction. There is one for each two threads

@@ -209,6 +209,7 @@ impl Retries {
 }
 
 /// Runs a transaction that may be aborted by others until it ends; an attempt that fails must have been undone.
+#[cfg(any(feature = "bdb", feature = "rocksdb"))]
 pub(super) fn retried(
     attempts: &mut Attempts,
     mut attempt: impl FnMut() -> Result<(), Stop>,

@@ -8,7 +8,7 @@ use foreshore_env::{
 };
 
 use super::open;
-use crate::{Durability, Engine, EngineKind, TableIndex, tests::transact};
+use crate::{Durability, Engine, EngineKind, Named, TableIndex, tests::transact};
 
 /// Rivals that write their logs as they are told, and how the names of these files end.
 fn logs() -> Vec<(EngineKind, &'static str)> {
@@ -29,6 +29,7 @@ fn beginnings(directory: &Path, extension: &str) -> Vec<u8> {
     assert!(!logs.is_empty(), "there is no log in {}", directory.display());
     let mut bytes = Vec::new();
     for log in logs {
+        #[allow(clippy::disallowed_types, reason = "the file of another engine")]
         fs::File::open(log).unwrap().take(256 << 10).read_to_end(&mut bytes).unwrap();
     }
     bytes
