@@ -215,6 +215,12 @@ pub(crate) fn json_failure(code: &str, message: &str, line: Option<u64>) -> Resu
     json_line(&serde_json::json!({ "error": error }))
 }
 
+/// What another process of this program says, on the last line of its output, that it has failed of, if it has.
+pub(crate) fn refusal(last: &str) -> Option<String> {
+    let report: serde_json::Value = serde_json::from_str(last).ok()?;
+    report["error"]["message"].as_str().map(str::to_owned)
+}
+
 /// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that
 /// has gone away changes nothing.
 pub(crate) fn told(printed: Result<(), CliError>, status: ExitCode) -> Result<ExitCode, CliError> {

@@ -13,7 +13,10 @@ use foreshore_env::{
 use serde::Deserialize;
 
 use super::result::Round;
-use crate::{directory::Directory, output::CHECK_FAILED};
+use crate::{
+    directory::Directory,
+    output::{CHECK_FAILED, refusal},
+};
 
 /// Time that a run may take for loading and checking, beside the time that it is told to run.
 const LOAD_AND_CHECK: Duration = Duration::from_secs(600);
@@ -61,16 +64,6 @@ struct Aborts {
 struct Latency {
     p99: f64,
     max: f64,
-}
-
-#[derive(Deserialize)]
-struct Refused {
-    error: Complaint,
-}
-
-#[derive(Deserialize)]
-struct Complaint {
-    message: String,
 }
 
 /// Runs a child, whose temporary directory lies in `directory`. What went wrong is told in a sentence.
@@ -169,8 +162,8 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Result<ExitStatus, Why> {
 /// reports so.
 fn understand(text: &str, status: ExitStatus) -> Result<Round, Why> {
     let last = text.trim_end().lines().last().unwrap_or_default();
-    if let Ok(refused) = serde_json::from_str::<Refused>(last) {
-        return Err(Why::Refused(refused.error.message));
+    if let Some(message) = refusal(last) {
+        return Err(Why::Refused(message));
     }
     let told: Told = serde_json::from_str(last)
         .map_err(|error| format!("the run ended without a report ({status}; {error}): {last:?}"))?;

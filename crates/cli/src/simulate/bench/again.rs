@@ -7,23 +7,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    output::{CHECK_FAILED, CliError},
+    output::{CHECK_FAILED, CliError, refusal},
     simulate::MachineArgs,
 };
-
-#[derive(Deserialize)]
-struct Refused {
-    error: Complaint,
-}
-
-#[derive(Deserialize)]
-struct Complaint {
-    message: String,
-}
 
 /// Runs the command that this process was given on one of the machines of `--bands`, or on its own machine, with some
 /// `more` arguments. Gives its report.
@@ -56,8 +45,8 @@ fn arguments(given: &[OsString], machine: &MachineArgs) -> Vec<OsString> {
 /// A report, which is the last line, or why there is none.
 fn understand(text: &str, may_tell: bool) -> Result<Value, String> {
     let last = text.trim_end().lines().last().unwrap_or_default();
-    if let Ok(refused) = serde_json::from_str::<Refused>(last) {
-        return Err(refused.error.message);
+    if let Some(message) = refusal(last) {
+        return Err(message);
     }
     let report = serde_json::from_str(last).map_err(|_| "it ended without a report".to_owned())?;
     if may_tell { Ok(report) } else { Err("it failed behind its report".to_owned()) }
