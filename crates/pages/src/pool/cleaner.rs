@@ -261,21 +261,25 @@ impl BufferPool {
             next_round.store(hand + window / 2, Ordering::Relaxed);
         }
         let mut batch = Batch::new(BATCH_PAGES);
+        let mut dirty = Vec::with_capacity(BATCH_PAGES + PART_STEPS as usize);
         loop {
             let part = cursor.fetch_add(PART_STEPS, Ordering::Relaxed);
-            if part >= end {
-                return self.write_cleaned(&mut batch);
-            }
             for step in part..end.min(part + PART_STEPS) {
                 let place = self.frame_of_step(step);
-                if !place.frame.is_referenced() {
-                    batch.try_collect(place);
+                if place.frame.is_dirty() && !place.frame.is_referenced() {
+                    dirty.push((place.frame.page(), step));
                 }
             }
-            if batch.is_full() {
+            if part >= end || dirty.len() >= BATCH_PAGES {
+                // Neighbours in the file go with one write.
+                dirty.sort_unstable();
+                dirty.drain(..).for_each(|(_, step)| batch.try_collect(self.frame_of_step(step)));
                 self.write_cleaned(&mut batch)?;
                 // What the hand has passed meanwhile can wait for its next round.
                 cursor.fetch_max(self.hand_position(), Ordering::Relaxed);
+            }
+            if part >= end {
+                return Ok(());
             }
         }
     }
