@@ -295,6 +295,39 @@ fn a_cursor_of_reconnaissance_is_none_of_the_run() {
     assert_at_rest(&db);
 }
 
+/// A cursor that had come to its end went on when something was written behind it, in reconnaissance alone: a body that
+/// works through what its cursor gives, adds to it and asks again, ended everywhere else and never there.
+#[test]
+fn a_cursor_that_has_ended_stays_there() {
+    for (execution, direction) in [Execution::Dynamic, Execution::Planned]
+        .into_iter()
+        .flat_map(|execution| [Direction::Ascending, Direction::Descending].map(|way| (execution, way)))
+    {
+        let db = open(&[]);
+        db.transact(|tx| tx.put(NUMBERS, 1000, 1)).unwrap();
+        let options = TransactOptions { execution: Some(execution), ..TransactOptions::default() };
+        let mut most = 0;
+        let result = db.transact_with(&options, |tx| {
+            let mut cursor = tx.cursor(NUMBERS, .., direction)?;
+            let (mut work, mut steps) = (Vec::new(), 0);
+            loop {
+                while let Some((key, _)) = cursor.next(tx)? {
+                    work.push(key);
+                }
+                let Some(key) = work.pop() else { return Ok(()) };
+                steps += 1;
+                most = most.max(steps);
+                if steps == 500 {
+                    return Err(Error::application("it does not end"));
+                }
+                tx.put(NUMBERS, if direction == Direction::Ascending { key + 1 } else { key - 1 }, 1)?;
+            }
+        });
+        result.unwrap();
+        assert_eq!(most, 1, "{execution:?}, {direction:?}");
+    }
+}
+
 #[test]
 fn the_option_of_the_database_is_followed() {
     let db = filled(&[("execution", "planned")], 1);

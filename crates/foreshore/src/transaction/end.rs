@@ -60,6 +60,9 @@ impl Transaction {
     /// [`Database::rollback_prepared`](crate::Database::rollback_prepared) ends it; anybody may call them, also after a
     /// crash or a restart. Until then it keeps what it has written locked, and the log from its first record on.
     ///
+    /// In a [`Pipeline`](crate::Pipeline) without early lock release, what its predecessors have locked and still keep
+    /// becomes its own: [`Pipeline::flush`](crate::Pipeline::flush) before it begins gives that back.
+    ///
     /// # Errors
     /// [`Error::GlobalIdInUse`], [`Error::InvalidGlobalId`], [`Error::ReadOnly`]; [`Error::LogFull`] or
     /// [`Error::DiskFull`] if there is no room in the log for its locks; what [`Transaction::commit`] fails with. The

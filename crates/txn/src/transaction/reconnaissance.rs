@@ -113,6 +113,8 @@ pub(super) struct Merged {
     ahead: Option<(Vec<u8>, Vec<u8>)>,
     /// The tree has no more.
     ended: bool,
+    /// The cursor has said that it is at its end, and stays there, whatever is written behind it.
+    over: bool,
 }
 
 impl Merged {
@@ -261,13 +263,28 @@ impl Txn {
         let (low, high) = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
         let (key, value) = (Vec::new(), Vec::new());
         let table = table.id();
-        Some(Box::new(Merged { table, direction, low, high, key, value, ahead: None, ended: false }))
+        Some(Box::new(Merged {
+            table,
+            direction,
+            low,
+            high,
+            key,
+            value,
+            ahead: None,
+            ended: false,
+            over: false,
+        }))
     }
 
     /// [`Txn::advance`] in reconnaissance: what was written stands before what the tree has.
     #[cold]
     pub(super) fn advance_ahead(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
         let TxnCursor { cursor, merged: Some(merged), .. } = cursor else { return Ok(false) };
+        merged.over = merged.over || !self.step_ahead(cursor, merged)?;
+        Ok(!merged.over)
+    }
+
+    fn step_ahead(&mut self, cursor: &mut Cursor, merged: &mut Merged) -> Result<bool, TxnError> {
         loop {
             self.look_further(cursor, merged)?;
             if merged.is_empty() {
