@@ -117,7 +117,7 @@ pub enum StorageError {
     /// Every frame of the buffer pool is in use.
     #[error(
         "all {frames} frames of the buffer pool {}",
-        if *.stalled { "have changes, and the disk does not come on; look what holds it up" } else { "are in use; raise pool_bytes" }
+        if *.stalled { "have unwritten changes, and the disk is not keeping up; find out what holds it up" } else { "are in use; raise pool_bytes" }
     )]
     PoolExhausted {
         /// Frames in the pool.
@@ -141,7 +141,7 @@ pub enum StorageError {
         cancelled: bool,
     },
     /// A named limit was reached.
-    #[error("{what} is limited to {limit}, got {got}")]
+    #[error("{what}: at most {limit}, got {got}")]
     LimitExceeded {
         /// The limited quantity: "key length in bytes".
         what: &'static str,
@@ -157,7 +157,7 @@ pub enum StorageError {
     #[error("the database is closed")]
     Closed,
     /// This process is a fork of the one that opened the database, and has not the threads that it needs.
-    #[error("this process has not opened the database, but is a fork of one that has; use it there")]
+    #[error("this process did not open the database, but is a fork of one that did; use it there")]
     Forked,
 }
 

@@ -90,8 +90,8 @@ fn check_target(args: &BackupArgs) -> Result<(), CliError> {
         return Ok(());
     }
     let complaint = match fs::read_dir(&args.target).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => "is not empty, and a backup is alone in its directory",
-        Err(error) if error.kind() == ErrorKind::NotADirectory => "is no directory",
+        Ok(true) => "is not empty, and a backup needs a directory of its own",
+        Err(error) if error.kind() == ErrorKind::NotADirectory => "is not a directory",
         _ => return Ok(()),
     };
     let message = format!("{} {complaint}", args.target.display());
@@ -106,7 +106,7 @@ fn not_made(error: Error, target: &Path) -> CliError {
             code: error.code(),
             message: format!("the disk is full: cannot {action} {}: {reason}", path.display()),
             hint: format!(
-                "make room there, remove what there is of {}, and begin anew; or name a place that has room",
+                "make room there, remove what is left of {}, and start again; or name a place that has room",
                 target.display()
             ),
         },

@@ -35,7 +35,7 @@ pub(crate) struct CompactArgs {
 const COMPACT_EXAMPLES: &str = "\
 Examples:
   foreshore compact bank.foreshore
-  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of the file stay so
+  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of the file stays free
   foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
 
 Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
@@ -69,7 +69,7 @@ Examples:
   foreshore drop bank.foreshore history
   foreshore drop bank.foreshore history --compact
 
-Exit status: 0 the table is gone, 1 the database is damaged, 2 there is none of that name, or it could not be dropped.";
+Exit status: 0 the table is gone, 1 the database is damaged, 2 there is no such table, or it could not be dropped.";
 
 #[derive(Serialize)]
 struct Compacted {

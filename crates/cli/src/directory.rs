@@ -123,7 +123,7 @@ fn interrupted(left: Option<&PathBuf>) -> CliError {
     match left {
         Some(path) => CliError::Partial {
             cause: Box::new(CliError::Interrupted),
-            done: format!("what there is in {} stays; remove it before the next run", path.display()),
+            done: format!("what is in {} stays there; remove it before the next run", path.display()),
         },
         None => CliError::Interrupted,
     }

@@ -22,7 +22,7 @@ pub(crate) fn value(text: &str) -> Result<Json, serde_json::Error> {
 
 /// Why an object is refused that has two fields of this name: one of them would be lost.
 pub(crate) fn there_twice(name: &str) -> String {
-    format!("the field {name:?} is there twice")
+    format!("the field {name:?} occurs twice")
 }
 
 /// Fills an object.
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn what_is_there_twice_is_refused_and_what_stood_before_is_known() {
         for (text, part, before) in [
-            (r#"{"id":1,"op":"get","op":"put"}"#, "\"op\" is there twice", json!({"id": 1, "op": "get"})),
-            (r#"{"id":1,"key":{"hex":"00","hex":"01"}}"#, "\"hex\" is there twice", json!({"id": 1})),
+            (r#"{"id":1,"op":"get","op":"put"}"#, "\"op\" occurs twice", json!({"id": 1, "op": "get"})),
+            (r#"{"id":1,"key":{"hex":"00","hex":"01"}}"#, "\"hex\" occurs twice", json!({"id": 1})),
             (r#"{"id":1,"list":[{"a":1,"\u0061":1}]}"#, "\"a\" is there twice", json!({"id": 1})),
             (r#"{"id":1,"op":"#, "EOF", json!({"id": 1})),
             (r#"{"id":1}{}"#, "trailing", json!({"id": 1})),

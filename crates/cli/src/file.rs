@@ -56,7 +56,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
             return Err(refused("it is a symbolic link; name the file itself"));
         }
         Ok(there) if !there.is_file() => {
-            return Err(refused("it is there, and no regular file; name another"));
+            return Err(refused("it exists and is not a regular file; name another"));
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

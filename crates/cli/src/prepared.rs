@@ -34,7 +34,7 @@ pub(crate) struct PreparedArgs {
 }
 
 const EXAMPLES: &str = "\
-An id that is no text is shown, and given, as hex:00ff…
+An id that is not text is shown, and given, as hex:00ff…
 
 Examples:
   foreshore prepared bank.foreshore
@@ -154,7 +154,7 @@ fn parse(text: &str) -> Result<Vec<u8>, CliError> {
     if !(1..=MAX_GLOBAL_ID_BYTES).contains(&id.len()) {
         return Err(CliError::usage(
             format!("an id has 1 to {MAX_GLOBAL_ID_BYTES} bytes, not {}", id.len()),
-            "give one that is listed if neither --commit nor --rollback is given",
+            "without --commit and --rollback the ids are listed: give one of them",
         ));
     }
     Ok(id)
@@ -167,7 +167,10 @@ fn decode(text: &str) -> Result<Vec<u8>, CliError> {
         u8::from_str_radix(pair, 16).ok().filter(|_| pair.bytes().all(|digit| digit.is_ascii_hexdigit()))
     });
     bytes.collect::<Option<_>>().ok_or_else(|| {
-        CliError::usage(format!("{text:?} is no id"), "give two hexadecimal digits for each byte after hex:")
+        CliError::usage(
+            format!("{text:?} is not an id"),
+            "give two hexadecimal digits for each byte after hex:",
+        )
     })
 }
 

@@ -30,7 +30,7 @@ use target::{Place, Target};
 /// taken as the file has them. Then every leaf that can be read is saved, whatever became of the pages above it, and
 /// what is lost is listed: pages, ranges of keys, and values.
 ///
-/// While it is at work, and if it is broken off, what it writes is called TO.incomplete.
+/// While it is at work, and if it is interrupted, what it writes is called TO.incomplete.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SalvageArgs {
@@ -55,10 +55,10 @@ Examples:
   foreshore salvage bank.foreshore - --jsonl | gzip > saved.gz     the report goes to standard error then
   foreshore salvage bank.foreshore bank.saved --json | jq '.tables[].lost'
 
-Keys in the report are written with \\xNN for bytes that are no printable characters; a range of keys goes from its first key to
-the one before which it ends, and lacks what has no end.
+Keys in the report are written with \\xNN for bytes that are not printable characters; a range of keys goes from its first key to
+the one before which it ends, and has no first or no last where it is open.
 
-What was at the end of the log's last file and is zeros now leaves no trace and is not told.
+What was at the end of the log's last file and is zeros now leaves no trace and is not reported.
 
 Exit status: 0 everything that is there was saved, 1 something was lost, 2 it could not be done, or nobody read it to the end.";
 
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
     // Where this cannot be told, opening the one or making the other says why.
     if !to_stdout && matches!(RealDisk.lies_in(&args.target, &args.directory), Ok(true)) {
         return Err(CliError::usage(
-            format!("{} lies in the damaged database, of which nothing shall change", args.target.display()),
+            format!("{} lies in the damaged database, which must not change", args.target.display()),
             "name a place beside it",
         ));
     }
@@ -246,7 +246,7 @@ fn text(outcome: &Outcome) -> String {
         add(format!("it could not be opened: {failure}"));
     }
     match outcome.source {
-        "rebuilt" => add("its control file was made anew in memory, and it was recovered with that".to_owned()),
+        "rebuilt" => add("its control file was rebuilt in memory, and it was recovered with that".to_owned()),
         "repeated" => {
             match &outcome.log_damage {
                 Some(damage) => add(format!("what can be read of its log was repeated on its pages, until: {damage}")),
@@ -255,7 +255,7 @@ fn text(outcome: &Outcome) -> String {
             add("what was not committed may be among what was saved".to_owned());
         }
         "pages" => add(
-            "its pages were taken as the file has them: what only the log has is lost, and what was not committed may be among what was saved"
+            "its pages were used as they are in the file: what only the log has is lost, and what was not committed may be among what was saved"
                 .to_owned(),
         ),
         _ => {}

@@ -49,7 +49,7 @@ Built and run by the alias `sim` of the repository, with a target folder of its 
   cargo sim simulate bench tpcb --cores 80 --threads 80 --profile westmere8x10
   cargo sim simulate bench ycsb --records 100000 --cores 64 --threads 64 --seed 7 --json
   cargo sim simulate locks --intent-locks private,lightweight,in_table,inherited
-  cargo sim simulate bench tpcb --cores 80 --threads 80 --bands  what holds on machines that are a little other
+  cargo sim simulate bench tpcb --cores 80 --threads 80 --bands  what holds on machines that are a little different
   cargo sim simulate bench latch --latch ttas --threads 1,10,40 --mix write-only
   cargo sim simulate speed --cores 80,1024           how fast the simulator itself is
   cargo sim simulate bench elr --cores 6 --zipf 0,1,2   locks released early or not, on the paper's six cores
@@ -119,7 +119,7 @@ enum Simulated {
     Workload(WorkloadArgs),
     /// Range reads and updates of three tables; choose the lock table by `--set lock_table=…` (Jung et al. 2013).
     Txbench(TxbenchArgs),
-    /// Latches: as `bench latch`; virtual time is dear, so give few threads, latches and seconds.
+    /// Latches: as `bench latch`; virtual time is expensive, so give few threads, latches and seconds.
     Latch(Seeded<LatchArgs>),
     /// How many tuples a latch should guard: as `bench granularity`, on one machine.
     Granularity(GranularityArgs),

@@ -216,7 +216,7 @@ fn nothing_checked(whose: &str, rounds: u64, hint: &str) -> CliError {
     CliError::Retold {
         code: "nothing_checked",
         message: format!("nothing was checked: in {rounds} rounds of {whose} no commit was acknowledged"),
-        hint: format!("{hint}, or let commits take less time (--set, --threads)"),
+        hint: format!("{hint}, or make commits faster (--set, --threads)"),
     }
 }
 

@@ -49,7 +49,7 @@ fn repeated(list: &Arg, matches: &ArgMatches) -> Option<String> {
     list.get_value_delimiter()?;
     let values: Vec<_> = matches.try_get_raw(list.get_id().as_str()).ok()??.collect();
     let (_, value) = values.iter().enumerate().find(|(place, value)| values[..*place].contains(value))?;
-    Some(format!("'{}' is there twice in '{list}'; name it once", value.display()))
+    Some(format!("'{}' occurs twice in '{list}'; name it once", value.display()))
 }
 
 #[cfg(test)]
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn what_is_listed_is_there_once() {
         for (arguments, part) in [
-            ("foreshore bench latch --threads 2,2", Some("'2' is there twice in '--threads <N,…>'")),
-            ("foreshore bench latch --threads 1,2 --threads 8,1", Some("'1' is there twice")),
+            ("foreshore bench latch --threads 2,2", Some("'2' occurs twice in '--threads <N,…>'")),
+            ("foreshore bench latch --threads 1,2 --threads 8,1", Some("'1' occurs twice")),
             ("foreshore bench latch --threads 1,2 --mix mixed,contended", None),
             ("foreshore bench locks --lock-tables staged,staged", Some("--lock-tables")),
             ("foreshore bench locks --locks 1,10,1", Some("--locks")),

@@ -244,11 +244,11 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench compare --workloads tpcd", "rmw-zipf"),
         ("bench compare --engines oracle", "btreemap"),
         ("bench compare --set pool_bytes=1MiB", "engine.option=value"),
-        ("bench compare --cache nan", "foreshore cannot be measured so"),
+        ("bench compare --cache nan", "foreshore cannot be measured like this"),
         ("bench compare --set foreshore.nope=1", "there is no option \"nope\""),
         (
             "bench compare --engines btreemap,foreshore --set btreemap.nope=1",
-            "btreemap cannot be measured so",
+            "btreemap cannot be measured like this",
         ),
         ("bench tpcb --set read_only=true", "leave out --set read_only=true"),
         ("bench tpcb --set create=false", "leave out --set create=false"),
@@ -372,7 +372,7 @@ fn an_interruption_says_what_it_leaves() {
         let directory = tempfile::tempdir().unwrap();
         let (printed, said) = interrupted(&format!("{run} --dir kept --json"), directory.path());
         assert_eq!(entries(directory.path()), 1, "{run}");
-        assert!(said.contains("what there is in kept stays"), "{run}: {said}");
+        assert!(said.contains("what is in kept stays there"), "{run}: {said}");
         let told: serde_json::Value =
             serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
         assert_eq!(told["error"]["code"], "interrupted", "{run}");

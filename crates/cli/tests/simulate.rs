@@ -422,7 +422,10 @@ fn figures_have_bands() {
     let bands = latches["results"][0]["bands"].as_array().unwrap();
     assert!(bands.len() == 6 && bands.iter().all(|band| band["ns"].as_f64().unwrap() > 0.0), "{latches}");
     let text = run(&format!("{latch} --bands"));
-    assert!(text.contains("the least and the most on it and on machines that are a little other"), "{text}");
+    assert!(
+        text.contains("the least and the most on it and on machines that are a little different"),
+        "{text}"
+    );
 }
 
 /// What a machine of `--bands` comes to is what it comes to by itself: nothing is left of the machine before it,

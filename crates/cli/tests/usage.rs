@@ -122,7 +122,7 @@ fn every_command_takes_json() {
 #[test]
 fn numbers_that_measure_nothing_are_refused() {
     for (arguments, part) in [
-        ("bench latch --threads 2,2", "'2' is there twice in '--threads <N,…>'"),
+        ("bench latch --threads 2,2", "'2' occurs twice in '--threads <N,…>'"),
         ("bench latch --threads 0", "1 to 1024"),
         ("bench latch --threads 1025", "1 to 1024"),
         ("bench latch --threads 99999999999999999999", "1 to 1024"),
@@ -131,7 +131,7 @@ fn numbers_that_measure_nothing_are_refused() {
         ("bench latch --mix mixed,mixed", "'mixed' is there twice"),
         ("bench latch --latch none --mix contended --threads 1024", "with one thread"),
         ("bench latch --latch none --threads 1,2", "with one thread"),
-        ("bench locks --threads 1,2,1", "'1' is there twice"),
+        ("bench locks --threads 1,2,1", "'1' occurs twice"),
         ("bench locks --threads 0", "1..=1024"),
         ("bench locks --seconds 0", "more than 0"),
         ("bench locks --rounds 0", "1..=1000"),
@@ -154,7 +154,7 @@ fn numbers_that_measure_nothing_are_refused() {
         ("bench txbench --rows 0", "row"),
         ("bench txbench --updates 2", "updates"),
         ("bench txbench --lock-tables latched,latched", "'latched' is there twice"),
-        ("bench dreadlocks --threads 1,1", "'1' is there twice"),
+        ("bench dreadlocks --threads 1,1", "'1' occurs twice"),
         ("bench dreadlocks --wait road,road", "'road' is there twice"),
         ("bench dreadlocks --seconds 0", "more than 0"),
         ("bench dreadlocks --branches 0", "1..=10000"),
@@ -162,7 +162,7 @@ fn numbers_that_measure_nothing_are_refused() {
         ("bench nodeadlock --tellers 0", "teller"),
         ("bench tpcb --seconds 0", "more than 0"),
         ("bench tpcb --threads 0", "1..=1024"),
-        ("bench log --threads 1,1", "'1' is there twice"),
+        ("bench log --threads 1,1", "'1' occurs twice"),
         ("bench log --seconds 0", "more than 0"),
         ("bench elr --threads 0", "1..=1024"),
         ("bench elr --seconds 0", "more than 0"),

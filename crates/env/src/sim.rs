@@ -126,7 +126,7 @@ impl fmt::Display for Failed {
             Failed::Settings(why) => f.write_str(why),
             Failed::Memory(error) => write!(
                 f,
-                "no memory for a simulation: {error}\n  next: let the process have 80 GiB of addresses, of which few are used (ulimit -v)"
+                "no memory for a simulation: {error}\n  next: allow the process 80 GiB of address space, of which little is used (ulimit -v)"
             ),
             Failed::Stopped { cause, threads, .. } => {
                 let cause = match cause {
@@ -138,7 +138,7 @@ impl fmt::Display for Failed {
             Failed::Panicked { panic, .. } => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                write!(f, "panicked: {}", text.unwrap_or("with something that is no text"))
+                write!(f, "panicked: {}", text.unwrap_or("with something that is not text"))
             }
         }
     }

@@ -17,7 +17,7 @@ pub struct Point {
     pub x: f64,
     /// The median.
     pub y: f64,
-    /// The lowest, of machines that are a little other, too, where an answer has them.
+    /// The lowest, of machines that are a little different, too, where an answer has them.
     pub least: f64,
     /// The highest, likewise.
     pub most: f64,
@@ -55,7 +55,7 @@ struct Series {
 struct Place {
     x: f64,
     figures: Vec<f64>,
-    /// The same on machines that are a little other (`--bands`): no part of the median.
+    /// The same on machines that are a little different (`--bands`): no part of the median.
     bands: Vec<f64>,
 }
 

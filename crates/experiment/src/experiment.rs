@@ -119,7 +119,7 @@ impl Run {
         Run { way: Way::Simulated, arguments, takes: takes.into(), may_fail: false }
     }
 
-    /// The same, on machines that are a little other, too, if it measures anything.
+    /// The same, on machines that are a little different, too, if it measures anything.
     pub(crate) fn in_bands(mut self) -> Run {
         if self.arguments.starts_with("simulate bench ") {
             self.arguments.push_str(" --bands");

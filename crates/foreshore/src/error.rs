@@ -32,7 +32,7 @@ pub enum Error {
     /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have
     /// locked. [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
     #[error(
-        "touched what is not in the plan while others have it locked; roll back, and name it in the plan"
+        "the transaction touched something outside its plan that others have locked; roll back, and add it to the plan"
     )]
     PlanMiss,
     /// The transaction read without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and others have changed what
@@ -51,7 +51,9 @@ pub enum Error {
     Cancelled,
     /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may, or until its
     /// deadline.
-    #[error("gave up after {attempts} attempts; allow more, or more time; the last ended so: {last}")]
+    #[error(
+        "gave up after {attempts} attempts; allow more retries or a later deadline; the last attempt failed: {last}"
+    )]
     RetriesExhausted {
         /// How often it ran.
         attempts: u32,
@@ -61,14 +63,14 @@ pub enum Error {
     },
     /// An earlier operation of this transaction failed, so it can only be rolled back.
     #[error(
-        "an earlier operation of this transaction failed, so nothing of it is committed; give it up and begin another"
+        "an earlier operation of this transaction failed, so none of it is committed; roll it back and begin another"
     )]
     TransactionFailed,
     /// A [`Pipeline`](crate::Pipeline) was to begin a transaction while its last one is open.
     #[error("the pipeline's last transaction is still open; commit it or roll it back first")]
     PipelineBusy,
     /// The global id of a transaction to be prepared is empty or too long.
-    #[error("a global id of {bytes} bytes is none; give 1 to {limit} bytes")]
+    #[error("a global id has 1 to {limit} bytes, this one has {bytes}")]
     InvalidGlobalId {
         /// Its length.
         bytes: usize,
@@ -138,7 +140,7 @@ pub enum Error {
     /// As many submitted transactions wait to be begun as may
     /// ([`Options::submit_queue`](crate::Options::submit_queue)): this one was not taken, and its body is gone.
     #[error(
-        "submitted transactions that wait to be begun are limited to {limit}; wait for some results before you submit \
+        "submitted transactions waiting to begin are limited to {limit}; wait for some results before you submit \
          more, or raise submit_queue"
     )]
     SubmitQueueFull {
@@ -148,7 +150,7 @@ pub enum Error {
     /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked
     /// about a key of this transaction. What failed has changed nothing; other transactions go on, and so may this one.
     #[error(
-        "the partitioner has panicked on a key of the transaction ({said}); let it give a number for every key"
+        "the partitioner has panicked on a key of the transaction ({said}); make it return a number for every key"
     )]
     PartitionerPanicked {
         /// What it said.
@@ -201,7 +203,9 @@ pub enum Error {
         entry: u64,
     },
     /// A stored key or value is no encoding of the table's type.
-    #[error("table {table:?} holds bytes that are no {expected}; read it as bytes, and check who wrote them")]
+    #[error(
+        "table {table:?} holds bytes that do not decode as {expected}; read it as bytes, and check who wrote them"
+    )]
     Undecodable {
         /// The table.
         table: String,
@@ -304,8 +308,8 @@ pub enum Error {
     /// One of the threads of partitioned execution has died, and so have the others: see
     /// [`Submitted::wait`](crate::Submitted::wait).
     #[error(
-        "a thread of partitioned execution of database {} has died, so what is submitted or served does not run; other \
-         transactions do; close the database and open it again to submit",
+        "a thread of partitioned execution of database {} has died, so submitted and served transactions do not \
+         run, though others do; close the database and open it again to submit",
         path.display()
     )]
     ThreadDied {
@@ -337,7 +341,7 @@ pub enum Error {
     /// All of the buffer pool is in use at the same time, or changed and cannot be written.
     #[error(
         "all {frames} frames of the buffer pool {}",
-        if *.stalled { "have changes, and the disk does not come on; look what holds it up" } else { "are in use; raise pool_bytes" }
+        if *.stalled { "have unwritten changes, and the disk is not keeping up; find out what holds it up" } else { "are in use; raise pool_bytes" }
     )]
     PoolExhausted {
         /// Frames in the pool.
@@ -346,7 +350,7 @@ pub enum Error {
         stalled: bool,
     },
     /// Another named limit was reached.
-    #[error("{what} is limited to {limit}, got {got}; see foreshore::limits and the page Limits")]
+    #[error("{what}: at most {limit}, got {got}; see foreshore::limits and the page Limits")]
     LimitExceeded {
         /// The limited quantity.
         what: &'static str,

@@ -19,6 +19,14 @@ use crate::{
 
 /// How a database is opened. Each opening may choose anew.
 ///
+/// Begin with [`pool_bytes`](Self::pool_bytes), [`log_bytes`](Self::log_bytes), [`durability`](Self::durability) and
+/// [`lock_timeout`](Self::lock_timeout); the defaults of all others serve. Some options exist only so that designs can
+/// be compared: [`translation`](Self::translation), [`transit`](Self::transit), [`free_space`](Self::free_space),
+/// [`latch_mode`](Self::latch_mode), [`log_insert`](Self::log_insert), [`log_latency`](Self::log_latency),
+/// [`lock_table`](Self::lock_table), [`key_range_modes`](Self::key_range_modes), [`intent_locks`](Self::intent_locks),
+/// [`deadlock_policy`](Self::deadlock_policy), [`deadlock_digests`](Self::deadlock_digests) and
+/// [`deadlock_confirmation`](Self::deadlock_confirmation).
+///
 /// ```
 /// use foreshore::Options;
 ///
@@ -29,35 +37,35 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Make the database when the directory is absent or empty. Default: true.
+    /// Whether the database is created when the directory is absent or empty. Default: true.
     pub create: bool,
-    /// Open it to be read: not a byte of it changes, a directory that may not be written will do, and others may have
-    /// it open in the same way at the same time. Writes fail with [`Error::ReadOnly`], a table that is not there is
-    /// [`Error::NoSuchTable`], and what a prepared transaction has locked [`Error::WouldBlock`], at once: nobody can
-    /// decide there. After a crash it is recovered in memory, or not opened if that changes more than 1 GiB. What no
-    /// sync covers may be read then: a power failure takes it back, unless somebody has opened it to write. Default:
-    /// false.
+    /// Whether the database is opened only to be read: not a byte of it changes, a directory that may not be written
+    /// will do, and others may have it open in the same way at the same time. Writes fail with [`Error::ReadOnly`], a
+    /// table that is not there is [`Error::NoSuchTable`], and whoever needs what a prepared transaction has locked gets
+    /// [`Error::WouldBlock`] at once: nobody can decide there. After a crash it is recovered in memory, or not opened
+    /// if that changes more than 1 GiB. What no sync covers may be read then: a power failure takes it back, unless
+    /// somebody has opened it to write. Default: false.
     pub read_only: bool,
     /// Memory for pages, in bytes, 512 KiB to 32,767 GiB. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,
     /// How the buffer pool finds pages. Default: page_table.
     pub translation: Translation,
-    /// How the buffer pool knows of pages on their way in and out. Default: in_frame.
+    /// How the buffer pool keeps track of pages that are being read or written. Default: in_frame.
     pub transit: Transit,
-    /// How free pages are found for what grows. Default: cached.
+    /// How free pages are found for tables that grow. Default: cached.
     pub free_space: FreeSpace,
-    /// Pages that are read ahead of a scan at most, in the background; 0 for none. A small pool takes an eighth of
-    /// itself. Default: 32.
+    /// How many pages at most are read ahead of a scan, in the background; 0 for none. In a small pool no more than an
+    /// eighth of it. Default: 32.
     pub read_ahead: usize,
     /// Threads that write changed pages to the file before their room in the pool is needed, 1 to 64. More than one
-    /// helps where many threads change much more data than fits the pool, and processors are idle. Default: 1.
+    /// helps where many threads change much more data than fits in the pool, and processors are idle. Default: 1.
     pub cleaners: usize,
-    /// How nodes of tables are latched by those who read. Default: hybrid.
+    /// How readers latch the nodes of tables. Default: hybrid.
     pub latch_mode: LatchMode,
-    /// Most bytes of the log that may be needed; no more than 512 files of it count, since each is open. On the disk it
-    /// may take two more, for the first and the last are needed in part; a database that was made with larger ones
-    /// keeps their size. Transactions that are open at the same time must fit in three eighths: the rest is kept so
-    /// that every one of them can be rolled back. Default: 4 GiB.
+    /// The most bytes of the log that may be needed at a time; no more than 512 files of it count, since each is open.
+    /// On the disk it may take two files more, since the first and the last are needed only in part; a database that
+    /// was made with larger ones keeps their size. Transactions that are open at the same time must fit in three
+    /// eighths: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
     /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made.
     /// There are as many as hold what may come next and what would take it back if the disk were full, so with the
@@ -77,40 +85,41 @@ pub struct Options {
     /// have filled the log together, [`Database::transact`](crate::Database::transact) runs again, alone. Default:
     /// throttle.
     pub log_full: LogFullPolicy,
-    /// How long a [`Durability::Lazy`] commit may take to reach the disk, brought into 1 ms to a day. Default: 100 ms.
+    /// How long a [`Durability::Lazy`] commit may take to reach the disk, clamped to between 1 ms and one day. Default:
+    /// 100 ms.
     pub flush_interval: Duration,
-    /// A checkpoint is made whenever changes have let the log grow by so much. The whole pages that it gets beside
-    /// them, one for the first change of each page after a checkpoint, do not count; in all it grows by at most an
-    /// eighth of [`Options::log_bytes`]. What is logged after the last one must be gone through when the database is
+    /// After how many bytes of changes in the log a checkpoint is made. The whole pages that the log gets beside the
+    /// changes, one for the first change of each page after a checkpoint, do not count; in all the log grows by at most
+    /// an eighth of [`Options::log_bytes`]. What is logged after the last checkpoint must be read when the database is
     /// opened after a crash. Default: 256 MiB.
     pub checkpoint_bytes: u64,
-    /// What recovery after a crash may take: pages are written and checkpoints taken often enough for that, as far as
-    /// the disk is fast enough, and never more rarely than [`Options::checkpoint_bytes`] says. `recovery_estimate_ns`
+    /// How long recovery after a crash may take: pages are written and checkpoints taken often enough for that, as far
+    /// as the disk is fast enough, and never less often than [`Options::checkpoint_bytes`] says. `recovery_estimate_ns`
     /// in [`Stats`](crate::Stats) is what it would take now. An estimate, from what the last recovery took. Zero: no
-    /// matter. Default: 30 s.
+    /// target. Default: 30 s.
     pub recovery_target: Duration,
-    /// What becomes of the locks of a transaction that has committed and waits for the disk. Default:
+    /// Which locks of a transaction that has committed are released while it still waits for the disk. Default:
     /// shared_and_exclusive.
     pub early_lock_release: EarlyLockRelease,
     /// How many transactions a [`Pipeline`](crate::Pipeline) completes before it waits for the disk: 1 to 100,000.
     /// Default: 100,000.
     pub pipeline_length: u32,
-    /// Who gives way in a deadlock, of those with the lowest [`priority`](crate::TransactOptions::priority). Default:
-    /// youngest.
+    /// Which transaction gives way in a deadlock, of those with the lowest
+    /// [`priority`](crate::TransactOptions::priority). Default: youngest.
     pub victim_policy: VictimPolicy,
-    /// Lets every sync of the log take so much longer: measures what a slower disk would do. Default: 0s.
+    /// A time by which every sync of the log is prolonged, to measure what a slower disk would do. Default: 0s.
     pub log_latency: Duration,
-    /// The lock table. Default: latched.
+    /// Which lock table holds the locks. Default: latched.
     pub lock_table: LockTable,
-    /// Which modes there are for locks on keys and the gaps between them. Default: orthogonal.
+    /// Which modes locks on keys and the gaps between them have. Default: orthogonal.
     pub key_range_modes: KeyRangeModes,
     /// How locks on tables and the volume are kept. Default: private.
     pub intent_locks: IntentLockKind,
-    /// What is done about deadlocks. Default: dreadlocks.
+    /// How deadlocks are found or avoided. Default: dreadlocks.
     pub deadlock_policy: DeadlockPolicy,
     /// How digests stand for transactions, under the policies that have them. Default: exact.
     pub deadlock_digests: DigestKind,
-    /// Whether a suspected deadlock is confirmed before a transaction has to give way. Only experiments do without.
+    /// Whether a suspected deadlock is confirmed before a transaction has to give way. False is only for experiments.
     /// Default: true.
     pub deadlock_confirmation: bool,
     /// Under the policy `timeout`, how long a transaction waits for a lock before it gives way. Default: 1 s.
@@ -118,74 +127,75 @@ pub struct Options {
     /// Whether [`Database::transact`](crate::Database::transact) lets fewer transactions run at a time when more than
     /// one in twenty is the victim of a deadlock: about as many as stay below that, but no fewer than there are
     /// processors under the policies `wait_die`, `wound_wait` and `no_wait`, where transactions give way before they
-    /// wait. And no more than there are processors, when more than twice as many wait for locks and the processors are
-    /// busy: threads then take turns of a millisecond. Only threads that have lately been victims, or have waited for
-    /// locks, wait for it, before their transaction has any lock; and none waits on when nobody has come out for 250
-    /// ms. Default: true.
+    /// wait. And no more than there are processors run at a time, when more than twice as many wait for locks and the
+    /// processors are busy: threads then take turns of a millisecond. Only threads that have lately been victims, or
+    /// have waited for locks, wait to be let in, before their transaction has any lock; and none goes on waiting once
+    /// no thread has come out for 250 ms. Default: true.
     pub admission_control: bool,
-    /// How long a transaction waits for a lock until it fails, unless it says otherwise; 0 for as long as it takes (10
-    /// s within the body of another). Deadlocks are found without that. Default: 0s.
+    /// How long a transaction waits for a lock before the operation fails, unless it says otherwise; 0 for as long as
+    /// it takes (10 s within the body of another transaction). Deadlocks are found without a limit. Default: 0s.
     pub lock_timeout: Duration,
     /// Whether transactions note the key and the time of every lock, so that
-    /// [`Database::locks`](crate::Database::locks) shows those too that nobody waits for. Costs a look at the clock for
-    /// each lock. Default: false.
+    /// [`Database::locks`](crate::Database::locks) shows those too that nobody waits for. Costs a reading of the clock
+    /// for each lock. Default: false.
     pub lock_notes: bool,
     /// Buckets of the lock table, 32 bytes each (64 in the staged one), rounded up to a power of two, 16,777,216 at
-    /// most: several times as many as locks are held at a time, for locks that meet in one cost more. 0: four for each
-    /// page of [`Options::pool_bytes`], 65,536 at least. Default: 0.
+    /// most. There should be several times as many as locks are held at a time, since locks that share one cost more.
+    /// 0: four for each page of [`Options::pool_bytes`], 65,536 at least. Default: 0.
     pub lock_buckets: usize,
-    /// Locks on the keys of one table that a transaction may have before a lock on the table is tried in their place:
-    /// with the last of so many, exactly, or, where leaves are read under latches, with the batch that it is part of
+    /// How many locks on the keys of one table a transaction may have before a lock on the table is tried in their
+    /// place: with exactly the last of them, or, where leaves are read under latches, with the batch that it is part of
     /// (66 at most); 0 for never. It is tried without waiting, and again when there are twice as many. Default:
     /// 100,000.
     pub escalation_locks: usize,
-    /// Bytes of locks (72 for each) that a transaction may have before the same is tried for the table with the most; 0
-    /// for never. Default: 16 MiB.
+    /// How many bytes of locks (72 for each) a transaction may have before the same is tried for the table on which it
+    /// has most; 0 for never. Default: 16 MiB.
     pub escalation_bytes: usize,
-    /// Most locks that one transaction may hold. Default: 1,000,000.
+    /// The most locks that one transaction may hold. Default: 1,000,000.
     pub max_locks_per_transaction: usize,
-    /// Most locks that all transactions may hold together, beyond the 256 that each of them is sure of; rounded up to a
-    /// multiple of 256, in which they are handed out. Default: 8,000,000.
+    /// The most locks that all transactions may hold together, beyond the 256 that each of them is sure of; rounded up
+    /// to a multiple of 256, in which they are handed out. Default: 8,000,000.
     pub max_locks: usize,
-    /// When a commit counts, unless the commit says otherwise. Default: sync.
+    /// How durable a commit is when the call returns, unless the commit says otherwise. Default: sync.
     pub durability: Durability,
-    /// The isolation of transactions, unless they say otherwise. Default: serializable.
+    /// The isolation of transactions from each other, unless they say otherwise. Default: serializable.
     pub isolation: Isolation,
     /// How [`Database::transact`](crate::Database::transact) reads, unless the call says otherwise. Transactions that
     /// are planned, and those of [`Database::begin`](crate::Database::begin), read under locks. With another lock table
-    /// than the latched one, [`ReadMode::Hybrid`] saves few locks: the mutex cannot be looked behind, and what is
-    /// released in the staged table is seen for a while, so only pages that nobody has changed lately are read without.
-    /// Default: locking.
+    /// than the latched one, [`ReadMode::Hybrid`] saves few locks: under a mutex it cannot be seen whether a key is
+    /// locked, and in the staged table a lock is seen for a while after its release, so only pages that nobody has
+    /// changed lately are read without locks. Default: locking.
     pub read_mode: ReadMode,
-    /// How [`Database::transact`](crate::Database::transact) comes to its locks, unless the call says otherwise.
-    /// Default: dynamic.
+    /// How [`Database::transact`](crate::Database::transact) gets its locks, unless the call says otherwise. Default:
+    /// dynamic.
     pub execution: Execution,
-    /// Threads that lock for transactions that are given to [`Plan::submit`](crate::Plan::submit) or
-    /// [`Database::serve`](crate::Database::serve): each for its part of the lock names; 1 to 256. Started with the
-    /// first of them. Default: 1.
+    /// How many threads lock for transactions that are given to [`Plan::submit`](crate::Plan::submit) or
+    /// [`Database::serve`](crate::Database::serve): each for its part of the lock names; 1 to 256. They are started
+    /// with the first such transaction. Default: 1.
     pub control_threads: usize,
-    /// Threads that run these transactions; 1 to 256. Default: 2.
+    /// How many threads run these transactions; 1 to 256. Default: 2.
     pub execution_threads: usize,
-    /// Whether these threads go from one kind to the other, by how much there is to do: as many as the two numbers
-    /// together, of which at first `control_threads` lock, later one at least, and at most as many as there are parts
-    /// of the lock names: `control_threads`, or 8 if that is more and one thread is left to run transactions. (With two
-    /// threads nothing moves.) What was decided is in [`Database::stats`](crate::Database::stats). Default: false.
+    /// Whether these threads change from one kind to the other, by how much there is to do. There are as many as the
+    /// two numbers together, of which at first `control_threads` lock, later at least one, and at most as many as there
+    /// are parts of the lock names: `control_threads`, or 8 if that is more and one thread is left to run transactions.
+    /// (With two threads nothing moves.) What was decided is in [`Database::stats`](crate::Database::stats). Default:
+    /// false.
     pub automatic_threads: bool,
-    /// How many of them each of these threads has begun and not ended, at most, and all of these threads together 768:
-    /// of many threads each has room for fewer. What waits for a lock is among them, so where each waits, all that are
-    /// submitted later wait, too, until one has ended or their deadlines pass. Default: 16.
+    /// How many transactions each of the threads that run them has begun and not ended, at most. All these threads
+    /// together have at most 768: where there are many, each has room for fewer. A transaction that waits for a lock
+    /// counts, so when all of them wait, those that are submitted later wait, too, until one has ended or their
+    /// deadlines pass. Default: 16.
     pub execution_window: usize,
-    /// How many submitted transactions wait to be begun, at most: the next one is refused with
-    /// [`Error::SubmitQueueFull`]. Procedures that are served wait among them, and are never refused. At least 1. Default:
-    /// 65,536.
+    /// How many submitted transactions may wait to begin: the next one is refused with [`Error::SubmitQueueFull`].
+    /// Procedures that are served wait with them, and are never refused. At least 1. Default: 65,536.
     pub submit_queue: usize,
-    /// Messages that the ring between two of these threads holds, rounded up to a power of two: 1 to 65,536, and no
-    /// more than 2²⁴ in all rings, whose memory is taken with the first transaction. There is one for each two threads
-    /// and direction: with 256 threads of either kind 164,000, of 32 bytes a message or more. Default: 64.
+    /// How many messages the ring between two of these threads holds, rounded up to a power of two: 1 to 65,536, and no
+    /// more than 2²⁴ in all rings, whose memory is taken with the first transaction. There is a ring for each pair of
+    /// threads and each direction: with 256 threads of either kind 164,000, of 32 bytes a message or more. Default: 64.
     pub ring_capacity: usize,
-    /// Whether each of these threads stays on a processor of its own, as far as there are enough, those that lock on
-    /// the first ones. Only Linux does it; elsewhere it is of no effect. Good on a machine that does nothing else.
-    /// Default: false.
+    /// Whether each of these threads stays on a processor of its own, as far as there are enough: those that lock on
+    /// the first ones. Only on Linux; elsewhere it has no effect. Useful on a machine that does nothing else. Default:
+    /// false.
     pub pin_threads: bool,
     /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
     #[doc(hidden)]

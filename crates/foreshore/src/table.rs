@@ -224,11 +224,11 @@ fn meta_of(name: &str, (key, value): (&str, &str)) -> Result<String> {
         Err(Error::LimitExceeded { what, limit: limit as u64, got: got as u64 })
     };
     if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
-        return limit("the length of a table's name in bytes, at least 1,", MAX_TABLE_NAME_BYTES, name.len());
+        return limit("length of a table's name in bytes, at least 1", MAX_TABLE_NAME_BYTES, name.len());
     }
     // The catalogue has both in one piece, a line for the first.
     if key.contains('\n') {
-        return limit("the number of lines of the name of a type of keys", 1, key.split('\n').count());
+        return limit("lines in the name of a type of keys", 1, key.split('\n').count());
     }
     Ok(types::join(key, value))
 }

@@ -39,11 +39,10 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactOptions {
-    /// How often [`Database::transact`] runs a deadlock's victim again, and who was refused, or ended, because several
-    /// large transactions have filled the log together (alone then, and a few times only). Default: 1000, which is to
-    /// say, as often as it takes: a victim keeps its age, the youngest of a cycle gives way, so only transactions that
-    /// began before this one, or have a higher priority, can make it give way (or that read without locks and have a
-    /// number from before).
+    /// How often [`Database::transact`] runs the closure again: after a deadlock, or (alone, and only a few times)
+    /// after several large transactions filled the log together. Default: 1000, which is to say, as often as it takes:
+    /// a victim keeps its age, the youngest of a cycle gives way, so only transactions that began before this one, or
+    /// have a higher priority, can make it give way (or that read without locks and have a number from before).
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
     /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
@@ -55,21 +54,21 @@ pub struct TransactOptions {
     /// [`Options::lock_timeout`](crate::Options::lock_timeout), and if that is 0, as long as it takes, or 10 s within
     /// the body of another transaction (see [`Database::transact`]).
     pub lock_timeout: Option<Duration>,
-    /// When its commit counts.
+    /// How durable the commit is when the call returns.
     pub durability: Option<Durability>,
-    /// What it is kept apart from.
+    /// Its isolation from other transactions.
     pub isolation: Option<Isolation>,
-    /// Whether it reads without locks where it can. By default transactions of [`Database::begin`] do not: who chooses
-    /// [`ReadMode::Hybrid`] for one has to be ready for [`Error::StaleReads`] from each read and from the commit, where
-    /// [`Database::transact`] runs the transaction again. What is planned locks in any case.
+    /// Whether it reads without locks where it can. By default transactions of [`Database::begin`] do not: whoever
+    /// chooses [`ReadMode::Hybrid`] for one has to be ready for [`Error::StaleReads`] from each read and from the
+    /// commit, where [`Database::transact`] runs the transaction again. What is planned locks in any case.
     pub read_mode: Option<ReadMode>,
-    /// How [`Database::transact`] comes to its locks. Without effect on [`Database::begin`], which is always dynamic,
-    /// and on [`Database::plan`].
+    /// How [`Database::transact`] gets its locks. Without effect on [`Database::begin`], which is always dynamic, and
+    /// on [`Database::plan`].
     pub execution: Option<Execution>,
     /// A name for deadlock reports and lists of lock holders.
     pub label: Option<Arc<str>>,
-    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock. One of a submitted transaction may be held for a
-    /// moment after its result is there.
+    /// Whether an operation fails with [`Error::WouldBlock`] instead of waiting for a lock. A lock of a submitted
+    /// transaction may be held for a moment after its result is there.
     pub no_wait: bool,
     /// Whether others give way rather than this one, where one of several has to: those of the lowest priority do, and
     /// among equals [`Options::deadlock_policy`](crate::Options::deadlock_policy) decides. For long transactions that
@@ -129,7 +128,7 @@ impl<'a> Session<'a> {
         at: Option<&'static Location<'static>>,
     ) -> Result<Transaction> {
         let TransactOptions { priority, ref label, .. } = *options;
-        // Who runs again keeps its age, and locks.
+        // A transaction that runs again keeps its age, and locks.
         let seldom_locks = age.is_none() && self.read_mode(options) == ReadMode::Hybrid;
         let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
         match self {

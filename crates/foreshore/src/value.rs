@@ -6,7 +6,7 @@ use foreshore_base::limits::MAX_VALUE_BYTES;
 
 /// Bytes that are no encoding of the value type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{length} bytes are no value of type {expected}")]
+#[error("{length} bytes do not decode as {expected}")]
 pub struct ValueDecodeError {
     /// The type that was asked for.
     pub expected: Cow<'static, str>,

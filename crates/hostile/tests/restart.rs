@@ -265,8 +265,7 @@ fn prepared_transactions() {
 fn a_checkpoint_that_is_not_that_of_the_control_file() {
     let scene = Interrupted::new();
     // Where redo begins, and from where the log is needed, in both slots.
-    let cases =
-        [(48, -8, "says something else than the control file"), (56, 8, "no sound record starts there")];
+    let cases = [(48, -8, "contradicts the control file"), (56, 8, "no sound record starts there")];
     for (field, more, says) in cases {
         let said = refusal_with(&scene.disk, "control", |control| {
             for slot in [0, 4096] {

@@ -43,7 +43,7 @@ pub enum TxnError {
         name: String,
     },
     /// A global id must have at least one byte, and not more than the limit.
-    #[error("a global id of {bytes} bytes is none; give 1 to {limit}")]
+    #[error("a global id has 1 to {limit} bytes, this one has {bytes}")]
     InvalidGlobalId {
         /// Its length.
         bytes: usize,

@@ -131,7 +131,7 @@ pub(crate) fn repeat_history(
     let header = log.read(control.checkpoint, &mut payload)?;
     let checkpoint = Checkpoint::decode(&header, &payload)?;
     if checkpoint.redo != control.redo || checkpoint.analysis < control.log_from {
-        let detail = "the checkpoint record says something else than the control file";
+        let detail = "the checkpoint record contradicts the control file";
         return Err(StorageError::corrupt_log(control.checkpoint, detail));
     }
     pool.set_redo_horizon(checkpoint.redo);

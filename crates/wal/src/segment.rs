@@ -187,7 +187,7 @@ pub(crate) fn decode_header(
 ) -> Result<Geometry> {
     let damaged = |detail: &str| StorageError::corrupt_file(path, detail);
     if header[..8] != MAGIC {
-        return Err(damaged("no segment of a log: it does not begin with the magic number"));
+        return Err(damaged("not a segment of a log: it does not begin with the magic number"));
     }
     let tag = word_at(header, 8);
     let (format, checksum) = (tag as u32, (tag >> 32) as u32);

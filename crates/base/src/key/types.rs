@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Bytes that are no encoding of the key type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{length} bytes are no key of type {expected}")]
+#[error("{length} bytes do not decode as {expected}")]
 pub struct KeyDecodeError {
     /// The type that was asked for.
     pub expected: Cow<'static, str>,

@@ -51,7 +51,7 @@ impl CommonArgs {
             (Some(count), Some(of)) => Some(Partitioning { of, count: count.into() }),
             (Some(_), None) => {
                 return Err(CliError::usage(
-                    format!("nothing is said of how {} is divided", workload.name()),
+                    format!("{} cannot be divided into partitions", workload.name()),
                     "leave out --partitions",
                 ));
             }

@@ -209,9 +209,9 @@ fn try_engine(args: &CompareArgs, engine: EngineKind, directory: &Directory) -> 
     let _ = fs::remove_dir_all(&options.directory);
     tried.map_err(|error| match CliError::from(error) {
         error if error.code() == "usage" => CliError::usage(
-            format!("{} cannot be measured so: {error}", engine.name()),
+            format!("{} cannot be measured like this: {error}", engine.name()),
             format!(
-                "mend --cache, --durability or what --set says of it; it is given {}",
+                "correct --cache, --durability or what --set says of it; it is given {}",
                 settings.join(", ")
             ),
         ),

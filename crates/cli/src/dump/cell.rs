@@ -123,7 +123,7 @@ macro_rules! conversions {
                 match self {
                     $(Kind::$kind => match text.trim().parse::<$ty>() {
                         Ok(number) => Ok(encoded_key(&number)),
-                        Err(error) => Err(format!("{text:?} is no {}: {error}", stringify!($ty))),
+                        Err(error) => Err(format!("{text:?} does not parse as {}: {error}", stringify!($ty))),
                     })*
                     Kind::Bool => match text.trim() {
                         "true" => Ok(encoded_key(&true)),
@@ -229,13 +229,17 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
                 match (digit(*high), digit(*low)) {
                     (Some(high), Some(low)) => bytes.push((high << 4 | low) as u8),
                     _ => {
-                        return Err(format!("\\x is followed by two hexadecimal digits, not so in {text:?}"));
+                        return Err(format!(
+                            "\\x must be followed by two hexadecimal digits, and is not in {text:?}"
+                        ));
                     }
                 }
                 after
             }
             (b'\\', _) => {
-                return Err(format!("a backslash is followed by x or a backslash, not so in {text:?}"));
+                return Err(format!(
+                    "a backslash must be followed by x or a backslash, and is not in {text:?}"
+                ));
             }
             (byte, after) => {
                 bytes.push(byte);

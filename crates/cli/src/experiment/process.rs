@@ -114,7 +114,7 @@ fn wait(
             Ok(None) if stop.load(Ordering::Relaxed) => break "it was interrupted".to_owned(),
             Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
             Ok(None) => break format!("it took longer than {longest:?}"),
-            Err(error) => break format!("it could not be looked after: {error}"),
+            Err(error) => break format!("it could not be watched: {error}"),
         }
     };
     // It has ended already if these fail.

@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Option<Answer>, String> {
     // Not opened before it is known to be a file: to open a pipe would wait for who writes to it.
     let length = match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() => there.len(),
-        Ok(_) => return Err("it is no regular file".to_owned()),
+        Ok(_) => return Err("it is not a regular file".to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Result<Option<Answer>, String> {
     let answer: Answer = serde_json::from_slice(&text).map_err(|error| format!("it is damaged ({error})"))?;
     let is_time = |seconds: f64| (0.0..1e9).contains(&seconds);
     if !is_time(answer.seconds) || !answer.computed_seconds.is_none_or(is_time) {
-        return Err("it took no time that there is".to_owned());
+        return Err("the time that it says it took makes no sense".to_owned());
     }
     Ok(Some(answer))
 }

@@ -36,7 +36,7 @@ pub(crate) struct Columns {
 impl Columns {
     fn table(&self) -> Result<&str, CliError> {
         self.table.as_deref().or(self.default_table.as_deref()).ok_or_else(|| {
-            CliError::usage("the table has no name, and the input has none to lend it", "add --table NAME")
+            CliError::usage("the table has no name, and the input does not give it one", "add --table NAME")
         })
     }
 

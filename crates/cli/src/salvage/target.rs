@@ -69,7 +69,7 @@ impl Place {
                 if fs::read_dir(target).map_err(CliError::io(trouble()))?.next().is_some() {
                     return Err(CliError::usage(
                         format!(
-                            "{} is not empty, and what is saved shall not mix with other things",
+                            "{} is not empty, and what is saved must not be mixed with other things",
                             target.display()
                         ),
                         "name a directory that is absent or empty",
@@ -79,7 +79,7 @@ impl Place {
                 whole = fs::canonicalize(target).map_err(CliError::io(trouble()))?;
                 if std::env::current_dir().is_ok_and(|current| current == whole) {
                     return Err(CliError::usage(
-                        "you are in that directory, and another is put into its place",
+                        "you are in that directory, which would be replaced by another",
                         "name a directory that is absent",
                     ));
                 }
@@ -94,10 +94,10 @@ impl Place {
         if fs::symlink_metadata(&part).is_ok() {
             return Err(CliError::usage(
                 format!(
-                    "{} is there: a salvage that was broken off has left it, or one is at work",
+                    "{} exists: a salvage that was interrupted has left it, or one is running",
                     part.display()
                 ),
-                "if none is at work, remove it and try again, or name another place",
+                "if none is running, remove it and try again, or name another place",
             ));
         }
         Ok(Place::Named { whole, part, lines })
@@ -126,7 +126,7 @@ impl Place {
         })?;
         // Whatever fails now, everything is saved.
         if *lines && fs::symlink_metadata(whole).is_ok() {
-            let text = format!("{} has come into being meanwhile", whole.display());
+            let text = format!("{} was created meanwhile", whole.display());
             return Err(CliError::usage(text, format!("{} is whole: give it another name", part.display())));
         }
         give_name(part, whole)

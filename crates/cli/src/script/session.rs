@@ -176,7 +176,7 @@ impl Session {
     fn writer(&mut self) -> Result<&mut Open, Failure> {
         let open = self.open()?;
         if open.read_only {
-            return Err(Failure::Script("read_only", "the transaction was begun as one that only reads"));
+            return Err(Failure::Script("read_only", "the transaction was begun as read-only"));
         }
         Ok(open)
     }
@@ -263,7 +263,10 @@ impl Session {
         if let Columns::Text { key: text_key, value: text_value } = self.columns(table)? {
             let is_wrong = |text: bool, bytes: &Bytes| text && std::str::from_utf8(&bytes.0).is_err();
             if is_wrong(text_key, key) || is_wrong(text_value, value) {
-                return Err(Failure::Script("not_text", "the table holds text, and these bytes are none"));
+                return Err(Failure::Script(
+                    "not_text",
+                    "the table holds text, and these bytes are not text",
+                ));
             }
         }
         self.change(table, key, |tx, table, key| change(tx, table, key, &value.0))

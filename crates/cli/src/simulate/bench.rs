@@ -98,7 +98,7 @@ fn simulate(
         let most = LONGEST.as_secs();
         return Err(CliError::usage(
             format!("a simulated run takes {most} s at most"),
-            "virtual time is dear: a hundredth of a second says much",
+            "virtual time is expensive: a hundredth of a second tells much",
         ));
     }
     let options = args.engine_options(workload, Path::new("/bench"))?;
@@ -136,7 +136,7 @@ fn print_bands(bands: &[Value]) -> Result<(), CliError> {
     let rates = || bands.iter().map(rate);
     let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
     if !bands.is_empty() {
-        line(format!("\n  on machines that are a little other: {least:.0} to {most:.0} commits/s"))?;
+        line(format!("\n  on machines that are a little different: {least:.0} to {most:.0} commits/s"))?;
     }
     bands.iter().try_for_each(|band| {
         let percent = |name: &str| band[name].as_u64().unwrap_or(0);

@@ -247,7 +247,10 @@ fn read_turns(path: &Path) -> Result<Vec<Turn>, CliError> {
         Some(Turn { thread: u32::try_from(next()?).ok()?, lasts: next()?, leap: next()? })
     };
     text.lines().map(turn).collect::<Option<_>>().ok_or_else(|| {
-        CliError::usage(format!("{} is no schedule", path.display()), "use one that --keep-turns has written")
+        CliError::usage(
+            format!("{} is not a schedule", path.display()),
+            "use one that --keep-turns has written",
+        )
     })
 }
 

@@ -72,7 +72,7 @@ fn key(number: u32) -> [u8; 4] {
 fn number(bytes: &[u8]) -> Result<u32, Failure> {
     match bytes.try_into() {
         Ok(bytes) => Ok(u32::from_be_bytes(bytes)),
-        Err(_) => Err(Failure::fatal(format!("{} is no link", bytes.escape_ascii()))),
+        Err(_) => Err(Failure::fatal(format!("{} is not a link", bytes.escape_ascii()))),
     }
 }
 

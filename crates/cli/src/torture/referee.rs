@@ -222,7 +222,7 @@ impl Referee<'_> {
 
     /// Kills a child, and cuts the power before. One that had died by itself is a problem; without power it may.
     fn kill(&self, child: &mut Child, score: &mut Score) -> Result<(), CliError> {
-        let ended = child.try_wait().map_err(CliError::io("look after a child"))?;
+        let ended = child.try_wait().map_err(CliError::io("watch a child"))?;
         if let Some(status) = ended {
             if self.at_writes && status.signal() == Some(SIGKILL) {
                 score.kills += 1;

@@ -77,14 +77,14 @@ fn columns_have_different_names() {
 fn a_quotation_that_does_not_end_is_told() {
     let scene = Scene::new();
     for (number, (content, said)) in [
-        ("k,v\n1,\"a\n2,b\n3,c\n", "line 2: a quotation does not end\n  nothing was loaded"),
-        ("k,v\n1,\"a", "line 2: a quotation does not end\n  nothing was loaded"),
-        ("k,v\n1,\"", "line 2: a quotation does not end\n  nothing was loaded"),
-        ("k,v\r\n1,a\r\n\r\n\"2,b\r\n3,c", "line 4: a quotation does not end\n  all entries before"),
-        ("k,v\n1,a\n2,\"b\"\"\n\n", "line 3: a quotation does not end\n  all entries before"),
-        ("k,v\n1,a\n\"2\n\",\"b\n3,c\n", "line 3: a quotation, which begins in line 4, does not end"),
-        ("k,\"v\n1,a\n", "line 1: a quotation does not end\n  nothing was loaded"),
-        ("\"", "line 1: a quotation does not end\n  nothing was loaded"),
+        ("k,v\n1,\"a\n2,b\n3,c\n", "line 2: a quoted field does not end\n  nothing was loaded"),
+        ("k,v\n1,\"a", "line 2: a quoted field does not end\n  nothing was loaded"),
+        ("k,v\n1,\"", "line 2: a quoted field does not end\n  nothing was loaded"),
+        ("k,v\r\n1,a\r\n\r\n\"2,b\r\n3,c", "line 4: a quoted field does not end\n  all entries before"),
+        ("k,v\n1,a\n2,\"b\"\"\n\n", "line 3: a quoted field does not end\n  all entries before"),
+        ("k,v\n1,a\n\"2\n\",\"b\n3,c\n", "line 3: a quoted field, which begins in line 4, does not end"),
+        ("k,\"v\n1,a\n", "line 1: a quoted field does not end\n  nothing was loaded"),
+        ("\"", "line 1: a quoted field does not end\n  nothing was loaded"),
     ]
     .into_iter()
     .enumerate()

@@ -430,7 +430,7 @@ fn after_a_full_disk_a_backup_is_made_anew() {
     let output = Command::new("sh").args(["-c", &limited]).current_dir(scene.path("")).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("the disk is full") && said.contains("remove what there is of copy"), "{said}");
+    assert!(said.contains("the disk is full") && said.contains("remove what is left of copy"), "{said}");
     assert!(said.contains("begin anew") && !said.contains("go on"), "{said}");
     assert_eq!(parsed(text(&output.stdout).trim_end())["error"]["code"], "disk_full");
     fs::remove_dir_all(scene.path("copy")).unwrap();
@@ -582,6 +582,6 @@ fn paths_give_no_orders_to_a_terminal() {
     assert!(said.contains("is not empty") && said.contains("next: name a directory"), "{said}");
     scene.write("letter", "dear");
     let said = scene.fail("backup db letter");
-    assert!(said.contains("letter is no directory") && said.contains("next: name a directory"), "{said}");
+    assert!(said.contains("letter is not a directory") && said.contains("next: name a directory"), "{said}");
     assert!(scene.fail("backup db db/copy").contains("lies in the database"));
 }

@@ -69,7 +69,7 @@ fn bad_lines_are_told_to_those_who_sent_them() {
             br#"{"id":1,"session":"a","op":"get","op":"put","key":"k"}"#,
             json!(1),
             json!("a"),
-            "\"op\" is there twice",
+            "\"op\" occurs twice",
         ),
         (br#"{"id":2,"session":"a","id":3,"op":"commit"}"#, json!(2), json!("a"), "\"id\" is there twice"),
         (

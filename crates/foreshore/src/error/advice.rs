@@ -7,7 +7,7 @@ pub(super) fn next_step(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => "check the path",
         ErrorKind::AlreadyExists | ErrorKind::InvalidInput => "name another place",
-        ErrorKind::PermissionDenied => "get the right to do so, or run as somebody who has it",
-        _ => "see to that, and try again",
+        ErrorKind::PermissionDenied => "obtain permission, or run as a user who has it",
+        _ => "remove the cause, and try again",
     }
 }

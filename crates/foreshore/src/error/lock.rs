@@ -100,7 +100,7 @@ impl RefusedLock {
     pub(super) fn timed_out(&self) -> String {
         let waited = match &self.wait {
             Some(wait) => wait.to_string(),
-            None => "waited for others that did not get done".to_owned(),
+            None => "waited for others that did not finish".to_owned(),
         };
         let (until, longer) = match self.lock_timeout {
             Some(limit) => {
@@ -118,7 +118,7 @@ impl RefusedLock {
     pub(super) fn refused(&self) -> String {
         let what = match &self.wait {
             Some(wait) => format!("{} would have to wait for {}", wait.transaction, wish_of(wait)),
-            None => "a lock is not free at once".to_owned(),
+            None => "a lock is not free".to_owned(),
         };
         let next = if self.prepared.is_empty() { "try again later, or allow waiting" } else { DECIDE };
         format!("{what}{}; {next}", self.held_by())

@@ -108,7 +108,7 @@ pub(super) fn wait(view: &WaitView, f: &mut Formatter<'_>) -> fmt::Result {
             write!(f, " came first for {what} as {}", blocker.mode)?;
         }
         if let Some(time) = blocker.held_for {
-            write!(f, " since {} ms", time.as_millis())?;
+            write!(f, " for {} ms", time.as_millis())?;
         }
         if let Some(time) = blocker.transaction.open_for {
             write!(f, " (open for {} ms", time.as_millis())?;

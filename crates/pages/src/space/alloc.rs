@@ -259,7 +259,7 @@ impl BufferPool {
     /// them, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
     pub fn free_page(&self, id: PageId) -> Result<FreeingPage<'_>> {
         if self.space.is_fixed(id) || u64::from(id.0) >= self.page_count() {
-            return Err(StorageError::corrupt_page(id, "it is no page that could be freed"));
+            return Err(StorageError::corrupt_page(id, "it is not a page that could be freed"));
         }
         Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Patience::ENDLESS)?, id })
     }

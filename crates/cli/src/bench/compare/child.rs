@@ -153,7 +153,7 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Result<ExitStatus, Why> {
                 let _ = child.wait();
                 return Err(format!("the run took longer than its time and {LOAD_AND_CHECK:?}").into());
             }
-            Err(error) => return Err(format!("cannot look after the run: {error}").into()),
+            Err(error) => return Err(format!("cannot watch the run: {error}").into()),
         }
     }
 }
@@ -169,7 +169,7 @@ fn understand(text: &str, status: ExitStatus) -> Result<Round, Why> {
         .map_err(|error| format!("the run ended without a report ({status}; {error}): {last:?}"))?;
     let usual = if told.consistent { 0 } else { CHECK_FAILED };
     if status.code() != Some(i32::from(usual)) {
-        return Err(format!("the run reported, and did not end well ({status})").into());
+        return Err(format!("the run reported, but did not end well ({status})").into());
     }
     let Aborts { deadlock, lock_timeout, would_block, plan_miss, conflict, other } = told.aborts;
     let aborts = deadlock + lock_timeout + would_block + plan_miss + conflict + other;

@@ -20,7 +20,7 @@ pub(super) fn try_path(path: &Path) -> Result<(), CliError> {
         return Ok(());
     }
     let what = format!("cannot write a plot to {}", path.display());
-    Err(CliError::usage(what, "name a file in a directory that is there"))
+    Err(CliError::usage(what, "name a file in a directory that exists"))
 }
 
 /// Writes the file.

@@ -65,7 +65,8 @@ pub(super) fn read(
 /// Refuses a header that another separator would divide: its one column would be the key of entries without any value.
 fn check_separator(separator: u8, headers: &csv::StringRecord) -> Result<(), CliError> {
     let (Some(column), 1) = (headers.get(0), headers.len()) else { return Ok(()) };
-    let others = [(',', "add --format csv"), ('\t', "add --format tsv"), (';', "put commas in their places")];
+    let others =
+        [(',', "add --format csv"), ('\t', "add --format tsv"), (';', "separate the columns by commas")];
     let other =
         |(other, _): &&(char, _)| u32::from(*other) != u32::from(separator) && column.contains(*other);
     let Some((other, hint)) = others.iter().find(other) else { return Ok(()) };
@@ -95,7 +96,7 @@ fn check_quotation(record: &csv::StringRecord, place: &Place) -> Result<(), CliE
     let quoted = record.iter().next_back().unwrap_or_default();
     let begun = place.ends.get() + 1 - quoted.matches('\n').count() as u64;
     let begun = if begun == line { String::new() } else { format!(", which begins in line {begun},") };
-    Err(at_line(line, format_args!("a quotation{begun} does not end")))
+    Err(at_line(line, format_args!("a quoted field{begun} does not end")))
 }
 
 /// Where in an input a reader is. (The CSV reader's own position is where the record before ended: before blank lines,

@@ -49,7 +49,7 @@ fn understand(text: &str, may_tell: bool) -> Result<Value, String> {
         return Err(message);
     }
     let report = serde_json::from_str(last).map_err(|_| "it ended without a report".to_owned())?;
-    if may_tell { Ok(report) } else { Err("it failed behind its report".to_owned()) }
+    if may_tell { Ok(report) } else { Err("it failed after its report".to_owned()) }
 }
 
 fn described(machine: &MachineArgs) -> String {

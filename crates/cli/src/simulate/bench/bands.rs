@@ -1,4 +1,4 @@
-//! The same on machines that are a little other (`--bands`): what all of them agree on may be believed.
+//! The same on machines that are a little different (`--bands`): what all of them agree on may be believed.
 
 use std::process::ExitCode;
 
@@ -80,7 +80,7 @@ fn show_with<R: Serialize>(
 fn print_rows(rows: &Rows, whole: &Value) -> Result<(), CliError> {
     let Rows { figure, unit, .. } = rows;
     line(format!(
-        "\n  {unit} on this machine, and the least and the most on it and on machines that are a little other"
+        "\n  {unit} on this machine, and the least and the most on it and on machines that are a little different"
     ))?;
     let mut found = whole.pointer(rows.place).and_then(Value::as_array).into_iter().flatten();
     found.try_for_each(|row| line(text(rows.names, figure, row)))

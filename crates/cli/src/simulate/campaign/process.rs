@@ -117,7 +117,7 @@ impl Run {
 
     /// Whether it is over, or takes too long.
     pub(super) fn is_over(&mut self) -> Result<bool, CliError> {
-        let status = self.process.try_wait().map_err(CliError::io("look after a run"))?;
+        let status = self.process.try_wait().map_err(CliError::io("watch a run"))?;
         Ok(status.is_some() || self.began.elapsed() >= PATIENCE)
     }
 
@@ -126,7 +126,7 @@ impl Run {
         while !self.is_over()? {
             thread::sleep(super::LOOK_EVERY);
         }
-        let late = self.process.try_wait().map_err(CliError::io("look after a run"))?.is_none();
+        let late = self.process.try_wait().map_err(CliError::io("watch a run"))?.is_none();
         if late {
             self.process.kill().map_err(CliError::io("end a run"))?;
         }

@@ -1,4 +1,4 @@
-//! Which machine is meant, how far its sockets are from each other, and machines that are a little other.
+//! Which machine is meant, how far its sockets are from each other, and machines that are a little different.
 
 use super::{PROFILES, Profile};
 
