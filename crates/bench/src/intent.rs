@@ -34,7 +34,7 @@ use crate::{
 const VOLUME: TableId = TableId(u32::MAX);
 const TABLES: usize = 4;
 const FIRST_TABLE: u32 = 16;
-/// Of so many absolute locks one is on the volume.
+/// How many absolute locks there are for each one on the volume, itself included.
 const VOLUME_EVERY: u64 = 4;
 /// Transaction numbers that a thread takes at a time.
 const NUMBERS_AT_A_TIME: u64 = 64;

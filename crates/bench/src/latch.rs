@@ -31,7 +31,7 @@ use crate::{
 
 /// Words that a reader or writer touches: a cache line beside the latch's.
 const WORDS: usize = 8;
-/// Of so many acquisitions of the mixed load one is exclusive.
+/// How many acquisitions of the mixed load there are for each exclusive one, itself included.
 const MIXED_WRITE_EVERY: u64 = 5;
 /// How often a holder goes over the content under the contended load: about 100 ns.
 const CONTENDED_ROUNDS: usize = 8;

@@ -29,7 +29,7 @@ use worker::{COLD_KEYS, LockThread, Scene, Seen};
 const HOT_KEYS: u64 = 256;
 /// Most locks of a transaction.
 pub const MAX_LOCKS_MEASURED: usize = HOT_KEYS as usize;
-/// Of so many locks of the mixed load one is exclusive.
+/// How many locks of the mixed load there are for each exclusive one, itself included.
 const MIXED_EXCLUSIVE_EVERY: u64 = 5;
 
 /// Which locks.

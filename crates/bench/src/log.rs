@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::{BenchError, engine::Failure};
 use void::VoidDisk;
 
-/// Each way is measured in so many turns; the median counts.
+/// In how many turns each way is measured; the median counts.
 const TURNS: u32 = 3;
 /// Appends between two looks at the time.
 const APPENDS_PER_LOOK: u64 = 64;

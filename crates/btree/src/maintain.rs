@@ -11,7 +11,8 @@ use crate::{
     tree::Tree,
 };
 
-/// A leaf with fewer records is tidied after every delete; one with more after every so many.
+/// A leaf with at most twice this many records is tidied after every delete; a larger one when the number of its ghosts
+/// is a multiple of this.
 const TIDY_EVERY: usize = 8;
 /// Leaves that a delete tidies on each side of its own, at most.
 const LEAVES_BESIDE: usize = 16;

@@ -17,7 +17,8 @@ use crate::{
 };
 
 /// Keys that [`BTree::get_many`](crate::BTree::get_many) has on their way at a time: what they ask for, a dozen lines
-/// each, shall still be in the nearest caches when it is used. Who gives it so many at a time loses nothing.
+/// each, should still be in the nearest caches when it is used. A caller that gives it this many at a time loses
+/// nothing.
 pub const KEYS_TOGETHER: usize = 16;
 
 impl<'a> Tree<'a> {

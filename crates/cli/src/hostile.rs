@@ -25,7 +25,7 @@ use crate::{
 
 /// An input that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Batches of so many entries: some inputs have more.
+/// How many entries a batch has: some inputs have more.
 const BATCH_ENTRIES: usize = 3;
 
 /// A function that takes any bytes.

@@ -11,7 +11,7 @@ pub const LINE_WORDS: usize = 8;
 /// Words that are copied in one turn where there are many: a compiler unrolls no loop of atomic accesses of which it
 /// does not know how many they are, and one word a turn takes twice as many instructions.
 const TURN: usize = 8;
-/// So many are many. Fewer are copied where they are wanted, without a call.
+/// How many words are many. Fewer are copied where they are wanted, without a call.
 const MANY: usize = 64;
 
 /// Loads the words of `from` to `to`, as many as both have.

@@ -55,10 +55,10 @@ use crowd::{Arrival, MEMORY, TURN, Turn, join, with_member};
 use limit::{Limit, Runs, TOLERANCE};
 use queue::{NEW, Queue, Seat};
 
-/// Nobody left for so long: those who wait go in.
+/// How long nobody may have left until all who wait go in.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Of so many transactions beside the crowd one looks whether it has gone, and of so many that have waited one whether
-/// they are many.
+/// How many transactions pass beside the crowd for one that looks whether the crowd has gone, and how many have waited
+/// for one that looks whether they are many.
 const PASSES: u32 = 64;
 /// No limit.
 const FREE: u32 = u32::MAX;

@@ -21,11 +21,12 @@ const SPINS: u64 = 100;
 /// runs, and all behind it wait.
 const IDLE_SPINS: usize = 20;
 
-/// Between two looks of a waiter. The sleep of Kimura et al. 2012, §4.2.
+/// The time between two looks of a waiter. The sleep of Kimura et al. 2012, §4.2.
 pub const NAP: Duration = Duration::from_millis(10);
 
-/// Between two looks of who has nothing to look for: should LOCK-11 ever be wrong, a deadlock lasts that long. Hundreds
-/// who wait for one key, and look around every 10 ms, keep its holder from the processor.
+/// The longest time between two looks of a waiter that has nothing to look for: should LOCK-11 ever be wrong, a
+/// deadlock lasts that long. Hundreds of threads that wait for one key, and look around every 10 ms, keep its holder
+/// from the processor.
 const LONGEST_NAP: Duration = Duration::from_millis(160);
 
 /// How long somebody sleeps who has slept for `last`, at most.

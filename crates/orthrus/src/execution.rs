@@ -15,7 +15,7 @@ use crate::{
     queue::discard,
 };
 
-/// Of so many jobs that repeat themselves, one goes to whoever has fewer, or lets somebody in who waits elsewhere; of
+/// How many jobs repeat themselves for one that goes to a thread that has fewer, or lets in a job that waits elsewhere;
 /// more, if there are more threads to look at.
 const LOOK_EVERY: usize = 8;
 

@@ -28,7 +28,7 @@ use crate::{
 
 /// The most threads of either kind.
 pub const MAX_THREADS: usize = 256;
-/// In automatic mode there are so many partitions at least, as far as there are threads for them: a thread can begin to
+/// The least number of partitions in automatic mode, as far as there are threads for them: a thread can begin to
 /// control only where there is a partition for it, and each partition that a footprint goes to costs a message.
 const AUTOMATIC_PARTITIONS: usize = 8;
 

@@ -20,7 +20,7 @@ use crate::{
 
 /// Pages that are asked for the seed, at most.
 const ASKED_PAGES: u64 = 4096;
-/// So many of them must agree: two pages that are both damaged do not.
+/// How many of them must agree: two pages that are both damaged do not.
 const LEAST_VOTES: usize = 2;
 
 /// A data file, read page by page.

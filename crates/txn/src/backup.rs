@@ -30,7 +30,7 @@ use crate::{
 
 /// Pages copied at once.
 const CHUNK_PAGES: usize = 32;
-/// The part of the log that backups may keep: one in so many.
+/// Backups may keep one part in this many of the log.
 const LOG_SHARE: u64 = 4;
 
 /// How far a backup is.

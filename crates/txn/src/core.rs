@@ -25,7 +25,7 @@ use crate::{
     transaction::StaleReadCounters,
 };
 
-/// So often in a segment the log is told what it need not keep space for.
+/// How often in the length of a segment the log is told what it need not keep space for.
 const FLOOR_STEPS: u64 = 16;
 
 /// What all transactions of a database share.
@@ -116,7 +116,7 @@ impl Core {
     pub(crate) fn raise_undo_floor(&self) {
         let tail = self.log.tail();
         self.growth.raise_floor_again(tail.0 + self.log.segment_bytes() / FLOOR_STEPS);
-        // Who begins while this looks appends behind the tail.
+        // A transaction that begins while this looks appends behind the tail.
         self.log.keep_before(self.transactions.oldest().min(tail));
     }
 }

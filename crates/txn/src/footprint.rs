@@ -14,7 +14,7 @@ use foreshore_base::TableId;
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{IntentMode, KeyRef, LockName, Mode};
 
-/// After so many runs that met a lock which was neither in the footprint nor free, the tables are locked as a whole.
+/// How many runs may meet a lock that is neither in the footprint nor free before the tables are locked as a whole.
 pub const PLAN_MISSES: u32 = 8;
 
 /// Keys that are recorded before they are put in order for the first time.

@@ -63,8 +63,8 @@ const POISONED: u8 = 2;
 /// The log stops before LSNs of this size: sums of positions and lengths never overflow.
 const LAST_POSITION: u64 = u64::MAX / 4;
 
-/// So many blocks, which are allowed as a whole to those who append (`insert/fetch_add.rs`), has the ring: a nearly
-/// full one is filled to the end by single claims.
+/// How many blocks the ring has, each of which is allowed as a whole to those who append (`insert/fetch_add.rs`): a
+/// nearly full one is filled to the end by single claims.
 const BLOCKS_OF_RING: u64 = 16;
 
 /// What those who append, those who wait and the flusher share.

@@ -22,7 +22,8 @@ use foreshore_env::{
 
 use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES, RecordKind};
 
-/// So many lines of a record are fetched at most before it is written: of longer ones the processor sees where they go.
+/// How many lines of a record are fetched at most before it is written: of longer ones the processor sees where they
+/// go.
 const MOST_LINES: usize = 4;
 
 /// What one mark is for.

@@ -37,9 +37,9 @@ const LOCK_BUCKETS: u32 = 1 << 16;
 /// As much as Foreshore's.
 const LOG_BUFFER_BYTES: u32 = 8 << 20;
 const LOG_FILE_BYTES: u32 = 64 << 20;
-/// What is dirty is written when the log has grown by so much: 256 MiB, as Foreshore does it.
+/// By how much the log grows before what is dirty is written: 256 MiB, as Foreshore does it.
 const CHECKPOINT_LOG_KIB: u32 = 256 << 10;
-/// How often it is looked whether the log has grown by so much.
+/// How often a thread looks whether the log has grown by that much.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How the files of the log are written, as the option `log` names it; the first is the default. Past the system's

@@ -20,9 +20,9 @@ use crate::{
     engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
 };
 
-/// The log is moved into the database when it has so many pages of 4 KiB (64 MiB).
+/// The pages of 4 KiB (64 MiB in all) at which the log is moved into the database.
 const CHECKPOINT_PAGES: u32 = 16_384;
-/// A reader waits so long at most when a checkpoint is in its way.
+/// How long a reader waits at most when a checkpoint is in its way.
 const BUSY: Duration = Duration::from_secs(10);
 /// Memory of a reader's own cache, in KiB; it reads through the memory map.
 const READER_CACHE_KIB: usize = 2048;

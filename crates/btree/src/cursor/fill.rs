@@ -18,10 +18,10 @@ use crate::{
 
 /// Keys to read at once, at most, where they have to be locked.
 const MOST_AHEAD: usize = 64;
-/// Where nothing has to be locked, at first, unless the range has an end; then the rest of the leaf, for to copy it in
-/// vain costs little.
+/// Keys to read at once, at most, where nothing has to be locked: at first, unless the range has an end; then the rest
+/// of the leaf, since copying it in vain costs little.
 const UNLOCKED_AHEAD: usize = 8;
-/// Slots that are looked at for ghosts, and ghosts among them from which on a leaf is tidied before it is read.
+/// How many slots are looked at for ghosts, and how many ghosts among them have a leaf tidied before it is read.
 const LOOK_AHEAD: u16 = 16;
 const MANY_GHOSTS: usize = 8;
 

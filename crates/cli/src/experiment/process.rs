@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::store;
 
-/// How often a running child is looked after.
+/// How often a running child is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Bytes that are read of what a command prints: less than a stored answer may have, which is spaced out. Who prints
 /// more finds the pipe closed.

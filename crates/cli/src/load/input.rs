@@ -17,7 +17,7 @@ use foreshore_env::{
 
 use crate::output::CliError;
 
-/// So much is read at a time.
+/// How many bytes are read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
 type Chunk = io::Result<Vec<u8>>;

@@ -10,7 +10,7 @@ use foreshore::{
 
 use crate::{dump::cell::Kind, output::CliError, prepared::in_its_way, verify::PATIENCE};
 
-/// A batch is committed when its entries have so many bytes, however few they are.
+/// The bytes of a batch's entries at which it is committed, however few they are.
 const MOST_BATCH_BYTES: usize = 4 << 20;
 
 /// Opens a database, or makes it.

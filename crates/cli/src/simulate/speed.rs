@@ -24,7 +24,7 @@ use crate::output::{CliError, json_line, line};
 
 /// Words of the measurements, each on a line of its own.
 const WORDS: usize = 1024;
-/// What of the accesses changes something: one in so many.
+/// One access in this many changes something.
 const CHANGE_EVERY: u64 = 16;
 
 /// What the threads do.

@@ -32,13 +32,13 @@ pub(super) const LONGEST_LIFE: Duration = Duration::from_secs(3);
 /// The same for a child that recovers: a start takes some milliseconds, recovery itself about a hundred.
 const SHORTEST_RECOVERY: Duration = Duration::from_millis(3);
 const LONGEST_RECOVERY: Duration = Duration::from_millis(300);
-/// A child that dies at a write does so at one of its first so many.
+/// A child that dies at a write does so at one of this many first ones.
 const MOST_WRITES: u64 = 4000;
-/// How often it is looked after.
+/// How often a child is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Whoever is ready and commits nothing for so long hangs.
+/// A child that is ready and commits nothing for this long hangs.
 const LONGEST_IDLE: Duration = Duration::from_secs(2);
-/// One crash in so many is followed by another during the recovery from it.
+/// One crash in this many is followed by another during the recovery from it.
 const RECOVERY_KILLED: u64 = 3;
 
 /// How the game is played.

@@ -17,13 +17,13 @@ use foreshore_env::{
     time::{Duration, Instant, computed},
 };
 
-/// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either; if the
-/// others do, he is looked at.
+/// A thread that commits nothing for this long, longer than any wait may take, hangs, if nobody else commits either; if
+/// the others do, it is looked at.
 const LONGEST_SILENCE: Duration = Duration::from_secs(20);
-/// Only who commits nothing while the others do so often each, on average, is looked at. All may be slow.
+/// How often each of the others commits, on average, while a thread that is looked at commits nothing. All may be slow.
 const OVERTAKEN: u64 = 20;
-/// If the program has computed for so many times the longest silence, on all processors together, while somebody was
-/// looked at, that is too long whatever changes: a bound that no queue explains.
+/// How many times the longest silence the program may compute, on all processors together, while a thread is looked at.
+/// More is too long whatever changes: a bound that no queue explains.
 const TOO_LONG: u32 = 9;
 /// Between two looks no more time passes than this. They come more often, unless the program is stopped or has no
 /// processor.

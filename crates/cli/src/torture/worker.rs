@@ -33,7 +33,7 @@ use crate::output::CliError;
 
 /// How often the watchdog looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The longest silence of a thread is told when it has grown by so much.
+/// By how much the longest silence of a thread has to grow before it is told again.
 const TELL_SILENCE: Duration = Duration::from_millis(200);
 
 /// Settings as one argument: `name=value,name=value`.

@@ -22,11 +22,11 @@ use crate::random::Xorshift;
 
 /// Picoseconds of one access to memory.
 const STEP: u64 = 20_000;
-/// Once in so many turns time leaps.
+/// How many turns there are for one in which time leaps.
 const TURNS_PER_LEAP: u64 = 2000;
 /// The longest leap, in picoseconds: 30 ms.
 const LONGEST_LEAP: u64 = 30_000_000_000;
-/// Once in so many times something happens for no reason.
+/// How many times there are for one at which something happens for no reason.
 const TIMES_PER_WHIM: u64 = 64;
 /// Steps after which a run is given up: threads that spin for each other would never be done.
 const MOST_STEPS: u64 = 200_000_000;

@@ -13,14 +13,14 @@ use foreshore_env::{
 
 use super::limit::Runs;
 
-/// Runs, and time, without having been in anybody's way after which a thread has left the crowd.
+/// Runs after which a thread has left the crowd if it was in nobody's way in them, and the time that must have passed.
 pub(super) const PROBATION: u32 = 16;
 pub(super) const MEMORY: Duration = Duration::from_secs(1);
-/// For so long a thread runs one transaction after another before it lets in somebody who waits: to switch between
-/// threads for each transaction costs more than the transaction, and whose locks are asked for by a thread without a
-/// processor keeps others waiting.
+/// How long a thread runs one transaction after another before it lets in a thread that waits: to switch between
+/// threads for each transaction costs more than the transaction, and locks that a thread has without a processor keep
+/// others waiting.
 pub(super) const TURN: Duration = Duration::from_millis(1);
-/// Who comes back within this time keeps his turn meanwhile. It costs as long to let in another.
+/// A thread that comes back within this time keeps its turn meanwhile. It costs as long to let in another.
 const AT_ONCE: Duration = Duration::from_micros(20);
 /// Databases whose crowds a thread remembers to be in.
 const CROWDS: usize = 8;

@@ -5,19 +5,19 @@ use foreshore_env::time::{Duration, Instant};
 
 /// Runs that are looked at together.
 const WINDOW: u32 = 64;
-/// One victim to so many runs is one too many.
+/// One victim in this many runs is tolerated; more are too many.
 pub(super) const TOLERANCE: u32 = 20;
 /// Fewer victims in a window are chance.
 const TOO_MANY: u32 = 4;
-/// Windows without too many victims after which a limit that has once failed is tried again, at most. That many let
-/// through less than one victim in a thousand runs for trying.
+/// Windows without too many victims after which a limit that has once failed is tried again, at most. With so many,
+/// trying costs less than one victim in a thousand runs.
 const LONGEST_REST: u32 = 256;
-/// A limit that has failed is tried again after so much time in any case, where runs are long and windows rare: the
+/// The time after which a limit that has failed is tried again in any case, where runs are long and windows rare: the
 /// crowd may want other records now.
 const LONGEST_STAY: Duration = Duration::from_secs(2);
-/// For so long it takes to see who belongs to the crowd.
+/// The time that it takes to see which threads belong to the crowd: a limit stays at least as long.
 const SHORTEST_STAY: Duration = Duration::from_millis(100);
-/// For so long is added up what the crowd computes.
+/// The time over which the processor time of the crowd's threads is added up.
 pub(super) const SPELL: Duration = Duration::from_millis(20);
 /// A limit beyond this is none.
 const MOST: u32 = 1024;
@@ -25,7 +25,7 @@ const MOST: u32 = 1024;
 /// What became of runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Runs {
-    /// So many are over.
+    /// How many are over.
     pub(super) ended: u32,
     pub(super) victims: u32,
     /// How long their threads computed from the first to the last; zero where nobody counts that.

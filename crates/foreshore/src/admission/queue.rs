@@ -11,9 +11,9 @@ use super::crowd::Turn;
 
 /// The age of a transaction that has never run.
 pub(super) const NEW: u64 = u64::MAX;
-/// Among so many of the first one is chosen who was last on the processor that becomes free.
+/// How many of the first places are searched for a thread that was last on the processor that becomes free.
 const NEAR: usize = 8;
-/// So often another is let in before the first of those who have never run.
+/// How often another may be let in before the first of those who have never run.
 const PASSED: u32 = 8;
 
 /// Where one waits.

@@ -43,7 +43,7 @@ const _: () = assert!(SEGMENT.is_multiple_of(FLAGS) && WORDS <= 64);
 /// Fewer ready segments than this wake the pre-allocator.
 #[cfg(not(foreshore_loom))]
 const LOW_WATER: usize = 4;
-/// So many it makes.
+/// How many ready segments the pre-allocator makes.
 const HIGH_WATER: usize = 8;
 
 /// Which requests of a segment are in use or linked, in two levels: a bit of `top` is set while its word has any.

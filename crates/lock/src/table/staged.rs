@@ -45,7 +45,7 @@ use crate::request::{Modes, RequestIndex};
 use crate::slot::SlotId;
 use chain::Chain;
 
-/// So many obsolete requests make a newcomer clean the chain.
+/// How many obsolete requests in a chain make a newcomer clean it.
 const CLEAN_AT: u32 = 6;
 
 /// LOCK-13: what this thread has stored comes before what it reads from now on. Partner is the same of everybody else.

@@ -18,7 +18,7 @@ use super::{BufferPool, FrameRef, write::Batch};
 const BATCH_PAGES: usize = 16;
 /// Pages written between two syncs while the log is not flushed. A sync costs more than writing a batch does.
 const QUIET_PAGES: u64 = 256;
-/// Frames of which the dirty ones are sorted at a time: so much memory it takes, eight bytes each, and no more.
+/// How many frames have their dirty ones sorted at a time. Each takes eight bytes of memory.
 const SORTED_FRAMES: usize = 1 << 16;
 
 impl BufferPool {

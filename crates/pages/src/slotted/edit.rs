@@ -20,7 +20,7 @@ use crate::{
 #[error("the page is full")]
 pub struct PageFull;
 
-/// Records of up to so many bytes are put together before they are written.
+/// The most bytes of a record that is put together before it is written.
 const SHORT_RECORD: usize = 256;
 
 /// A slotted page that may be changed: the caller holds its latch exclusively. What an operation returns as an error

@@ -19,7 +19,8 @@ use foreshore_env::sync::atomic::Ordering;
 use super::{EXTENT_PAGES, FIRST_PAGES, FREE_IN_USE, NewPage, Space, bitmap, reserve::Run};
 use crate::pool::BufferPool;
 
-/// Free pages left to those who write meanwhile and after: so many, and a share of the pages in use.
+/// Free pages that are left for writers during the compaction and after it: this many, and one more for this many pages
+/// in use.
 const LEAST_SLACK: u64 = 16;
 const SLACK_SHARE: u64 = 32;
 

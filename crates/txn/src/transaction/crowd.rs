@@ -26,9 +26,10 @@ use super::{
 };
 use crate::error::TxnError;
 
-/// Parts of the room for work: who has filled one of them looks whether others are there.
+/// Parts of the room for work: a transaction that has filled one of them looks whether others are there.
 const SHARES: u64 = 16;
-/// Who has written less than one of so many parts of what the log has grown by is small beside the others.
+/// Into how many parts such a share is divided: a transaction that has written less than one of them is small beside
+/// the others.
 const PART: u64 = 8;
 /// How long a transaction waits in one place at most.
 const LONGEST: Duration = Duration::from_secs(10);

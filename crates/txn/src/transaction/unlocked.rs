@@ -27,9 +27,9 @@ const USUAL_LEAVES: usize = 16;
 /// Counters for tables whose reads fail.
 const COUNTERS: usize = 64;
 /// What a failure adds to a table's counter; a success takes one away. So a table's reads come to lock at once where
-/// more than one transaction in so many fails.
+/// more than one transaction in this many fails.
 const FAILURE_WEIGHT: u32 = 16;
-/// From which count on they do, and how far it goes.
+/// The count from which on a table's reads lock, and the highest that it reaches.
 const LOCKS_FROM: u32 = 32;
 const HIGHEST_COUNT: u32 = 1024;
 

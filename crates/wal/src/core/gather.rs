@@ -11,11 +11,13 @@
 
 use foreshore_env::time::Duration;
 
-/// The part of the last flush that is waited at most, the most of all, and what is too short to wait for.
+/// A batch waits for at most one part in this many of the time of the last flush; the longest wait of all; and the
+/// shortest that is worth it.
 const SHARE: u32 = 2;
 const MOST: Duration = Duration::from_millis(5);
 const LEAST: Duration = Duration::from_micros(10);
-/// After so many more vain waits than others the batches that do without one (two to this power) become no more.
+/// By how many vain waits may exceed the others and still raise the number of batches that do without a wait, which is
+/// two to this power.
 const MOST_MISSES: u32 = 6;
 
 /// Guarded by the mutex of [`Core::waiting`](super::Core).

@@ -22,8 +22,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Segments that are written to their end before the first of them is durable, at most: what the writer is ahead of the
 /// disk.
 const MOST_ENDED: usize = 4;
-/// So much is written with zeros ahead, where a file has only reserved its space so far: there each sync makes the
-/// system note durably which blocks have been written, and so it does that for many at a time.
+/// How many bytes are written with zeros ahead, where a file has only reserved its space so far: there each sync makes
+/// the system note durably which blocks have been written, and so it does that for many at a time.
 const AHEAD_BYTES: u64 = 64 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// How often somebody only yields to who is in the middle of an append, before he sleeps.

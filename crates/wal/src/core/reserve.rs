@@ -14,7 +14,7 @@ use foreshore_env::sync::atomic::Ordering;
 
 use super::Core;
 
-/// Work may take so many eighths of the space, as of the capacity.
+/// How many eighths of the space, as of the capacity, work may take.
 const WORK_EIGHTHS: u64 = 3;
 
 impl Core {

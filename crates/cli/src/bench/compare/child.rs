@@ -20,9 +20,9 @@ use crate::{
 
 /// Time that a run may take for loading and checking, beside the time that it is told to run.
 const LOAD_AND_CHECK: Duration = Duration::from_secs(600);
-/// How often a running child is looked after.
+/// How often a running child is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Of what a child complained of, so many lines are told at most, from so many bytes.
+/// How many of the last lines of a child's complaints are shown at most, and from how many bytes.
 const LAST_LINES: usize = 6;
 const LAST_BYTES: usize = 4096;
 

@@ -21,7 +21,7 @@ use super::{
 
 /// Operations of the transaction.
 const OPERATIONS: u64 = 6;
-/// In one act of so many a table is dropped.
+/// How many acts there are for one in which a table is dropped.
 const DROPS_EVERY: u64 = 5;
 /// The key of the long value, which clients do not use.
 const KEY: &[u8] = b"last";

@@ -103,13 +103,13 @@ pub(super) enum Way {
     Submitted,
 }
 
-/// One seed in so many is mixed.
+/// One seed in this many is mixed.
 const MIXED_EVERY: u64 = 3;
-/// In one seed of so many there are transactions that are prepared, and in one of so many processes are killed. Both
-/// are chosen without a draw, so that the other seeds stay as they were.
+/// One seed in this many has transactions that are prepared, and one in this many has processes killed. Both are chosen
+/// without a draw, so that the other seeds stay as they were.
 const PREPARES_EVERY: u64 = 4;
 const KILLED_EVERY: u64 = 5;
-/// In one seed of so many, in which lives would end with nothing wrong, a read fails in each of them.
+/// Of the seeds whose lives would end with nothing wrong, one in this many has a read fail in each life.
 const READS_FAIL_EVERY: u64 = 7;
 /// Among how many reads it is; there are few.
 const READS_WITHIN: u64 = 60;

@@ -29,7 +29,7 @@ use crate::{
 
 /// Where the database is on the disk.
 const DIRECTORY: &str = "/torture";
-/// After so many rounds another database is begun, so that the disk does not grow without end.
+/// The rounds after which another database is begun, so that the disk does not grow without end.
 const ROUNDS_OF_A_DISK: u64 = 40;
 /// The longest that the threads of a round work before the crash.
 const LONGEST_WORK: Duration = Duration::from_millis(400);
@@ -41,12 +41,12 @@ const REFUSED_NAP: Duration = Duration::from_millis(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// When the disk has space again, every thread commits within this.
 const LONGEST_RESUMPTION: Duration = Duration::from_secs(15);
-/// One recovery in so many crashes, too.
+/// One recovery in this many crashes, too.
 const RECOVERY_CRASHED: u64 = 3;
 
 /// What a transaction writes that is open while the disk becomes full.
 const OPEN: TableDefinition<u32, &[u8]> = TableDefinition::new("torture open");
-/// So many rows of this size.
+/// How many rows it writes, and their size.
 const OPEN_ROWS: u32 = 40;
 const OPEN_ROW_BYTES: usize = 500;
 

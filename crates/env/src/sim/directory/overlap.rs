@@ -27,9 +27,9 @@ const REMEMBERED: usize = 8;
 /// Lines that a core may have asked for by prefetches and not accessed yet: beyond these it forgets the first. Cores
 /// have 10 to 24 buffers for lines that come.
 const PREFETCHED: usize = 16;
-/// So many looks at a word in a row can be foreseen.
+/// How many looks at a word in a row can be foreseen.
 const FORESEEN: u8 = 32;
-/// What a pointer points to is taken to be so large, at most.
+/// The most bytes that what a pointer points to is taken to have.
 const OBJECT: usize = 4096;
 
 /// A core's, looked at when it misses: one line of the real machine's caches. Times in picoseconds; what is longer than

@@ -9,7 +9,7 @@ use super::{
 use crate::sim::kernel::Touch;
 
 /// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched
-/// ahead. One part of so many; what remains is the bandwidth of one core, some 15 GB/s.
+/// ahead. One part in this many; what remains is the bandwidth of one core, some 15 GB/s.
 const FETCHED_AHEAD: u64 = 4;
 
 /// Where a line comes from.
