@@ -191,8 +191,8 @@ impl Tpcc {
         Ok(Tpcc { scale, mix, warehouse_per_client, by_name: NAMED, split: Split::NONE })
     }
 
-    /// The same with so many percent of the customers named by last name, in place of [`NAMED`]: another benchmark. Who
-    /// is named by number need not be looked up, so it is known what the transaction will touch.
+    /// The same with so many percent of the customers named by last name, in place of [`NAMED`]: another benchmark. A
+    /// customer that is named by number need not be looked up, so it is known what the transaction will touch.
     pub fn with_names(self, percent: u32) -> Result<Tpcc, BenchError> {
         if percent > 100 {
             return Err(BenchError::invalid(format!("of the customers {percent} % cannot be named")));

@@ -1,7 +1,7 @@
 //! Adoption: the parent gets a separator and a pointer to a foster child, the foster parent loses its pointer.
 //!
-//! Who splits a node has the new one adopted, waiting for latches if need be; who passes through a foster child on the
-//! way tries it too. So a chain is not longer than the structure changes under way.
+//! A thread that splits a node has the new one adopted, waiting for latches if need be; one that passes through a
+//! foster child on the way tries it too. So a chain is not longer than the structure changes under way.
 
 use foreshore_base::{PageId, Result};
 use foreshore_latch::Patience;

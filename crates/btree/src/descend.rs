@@ -94,14 +94,14 @@ impl<'a> Tree<'a> {
         if !node::is_node(view, self.table, 0) {
             return None;
         }
-        // Who changes a record has read it before, as a rule.
+        // A transaction that changes a record has read it before, as a rule.
         let read_before = if verb == Verb::Insert { None } else { Place::at(view, slot, key) };
         let place = match read_before {
             // The fences were looked at when it was found. Other records lie between them on sound pages only.
             Some(place) if found == Some(page.at_version()) => place,
             _ if !view.encloses(key) => return None,
             Some(place) => place,
-            // Who adds record after record does it in ascending order, as a rule.
+            // A transaction that adds record after record does it in ascending order, as a rule.
             None if verb.may_add() => Place::from_end(view, key),
             None => Place::of(view, key),
         };

@@ -1,9 +1,9 @@
 //! Taking a dropped tree apart, page by page. Nobody locks anything in the tree any more, and nobody will: ids of
-//! tables are never given twice. Who looks what a transaction would touch takes no locks (TXN-19), and may still be in
-//! it: he finds a page that is no node of the tree, as behind a merge, and begins anew or fails, and nothing that he
-//! saw is believed. Each step is a system transaction that frees the last page of the tree, a leaf or an inner node
-//! without children, and takes the pointer to it out of its parent; so what is left is a tree of pages at any time,
-//! though not one that a search could use. The root goes last.
+//! tables are never given twice. A thread that looks what a transaction would touch takes no locks (TXN-19), and may
+//! still be in it: it finds a page that is no node of the tree, as behind a merge, and begins anew or fails, and
+//! nothing that it saw is believed. Each step is a system transaction that frees the last page of the tree, a leaf or
+//! an inner node without children, and takes the pointer to it out of its parent; so what is left is a tree of pages at
+//! any time, though not one that a search could use. The root goes last.
 
 use std::collections::HashSet;
 

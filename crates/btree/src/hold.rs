@@ -9,7 +9,7 @@ use crate::{
     tree::Tree,
 };
 
-/// How the latches of nodes are taken by those who read. Who changes a node holds it exclusively in any mode.
+/// How the latches of nodes are taken by those who read. A thread that changes a node holds it exclusively in any mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatchMode {
     /// Optimistically, and shared when that keeps failing (Böttcher et al. 2020).

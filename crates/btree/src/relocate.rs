@@ -71,8 +71,8 @@ impl BTree {
 
     /// Moves the root. The page that names it is a row of another tree, `rows`: it is found under `key`, and has the
     /// page id at `offset` in its value. Nobody else has a lock in the tree, nor on it, and nobody else has changed the
-    /// row and could take that back. Who looks without locks what a transaction would touch (TXN-19) may be in it: if
-    /// he knows the old root, he finds no node there, and fails or begins anew.
+    /// row and could take that back. A thread that looks without locks what a transaction would touch (TXN-19) may be
+    /// in it: if it knows the old root, it finds no node there, and fails or begins anew.
     pub fn relocate_root(
         &self,
         session: &impl Session,

@@ -35,8 +35,8 @@ struct Handle {
     env: Arc<TreeEnv>,
     table: TableId,
     /// The root's page id. Changed by [`BTree::relocate_root`] alone, while nobody else has a lock on the tree: what
-    /// keeps the others out orders it, so it is relaxed. Who reads without any lock, and is not believed, may have
-    /// either.
+    /// keeps the others out orders it, so it is relaxed. A transaction that reads without any lock, and is not
+    /// believed, may have either.
     root: AtomicU32,
 }
 

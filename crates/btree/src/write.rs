@@ -155,7 +155,7 @@ impl<'a> Tree<'a> {
                 }
                 (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
                     gap.set_below(page.view(), slot, key);
-                    // Who holds the gap exclusively need not ask whether others wait for it.
+                    // A transaction that holds the gap exclusively need not ask whether others wait for it.
                     let (held, free) = session.held_and_check(self.table, gap.key(), Mode::NX)?;
                     if !free && !planted(Fault::InsertIgnoresGap) {
                         return Ok(Attempt::AwaitGap);

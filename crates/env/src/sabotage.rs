@@ -62,13 +62,13 @@ pub enum Fault {
     ReadUnvalidated,
     /// A writer leaves without telling optimistic readers.
     VersionNotRaised,
-    /// Who goes from reading to writing does not look whether it is still the same page.
+    /// A thread that goes from reading to writing does not look whether it is still the same page.
     UpgradeUnvalidated,
-    /// Who leaves a latch forgets those who sleep.
+    /// A thread that leaves a latch forgets those who sleep.
     LatchSleepersForgotten,
     /// A stronger lock is given whoever else holds the weaker one.
     ConversionUnchecked,
-    /// Who gives up waiting for a lock does not let those behind it pass.
+    /// A transaction that gives up waiting for a lock does not let those behind it pass.
     WithdrawalUnnoticed,
     /// Deadlocks are seen by nobody.
     DeadlockUnseen,

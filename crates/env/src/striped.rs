@@ -4,7 +4,7 @@ use std::{fmt, ops::Deref, ptr::NonNull};
 
 use crate::{CachePadded, sync::Arc};
 
-/// How many counts there are. Who is farther apart than that shares one.
+/// How many counts there are. Threads that are farther apart than that share one.
 const STRIPES: usize = 256;
 
 /// An [`Arc`] of which many threads need a reference for a moment each: it has 256 counts, on lines of their own.

@@ -187,8 +187,8 @@ mod tests {
                     if let Check::Ratio { holds, shape, .. } = claim.check {
                         let both = holds.0 <= holds.1 && shape.0 <= holds.0 && holds.1 <= shape.1;
                         assert!(both, "{id}: {}: {holds:?} in {shape:?}", claim.says);
-                        // Who is said to be ahead, or behind, is not on the other side in shape, either; and who is
-                        // said not to be ahead, is so by a fifth at most.
+                        // A side that is said to be ahead, or behind, is not on the other side in shape, either; and
+                        // one that is said not to be ahead, is so by a fifth at most.
                         let ahead = holds.0 < 1.0 || holds.1.is_finite() || shape.0 >= 1.0 - ALIKE;
                         let most = match holds.1 {
                             ..=1.0 => 1.0 + ALIKE,

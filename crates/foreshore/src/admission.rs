@@ -78,7 +78,7 @@ pub(crate) struct Admission {
     least: u32,
     /// [`FREE`], or how many run at a time; changed with `state` locked.
     limit: AtomicU32,
-    /// Who waits for a lock belongs to the crowd. Changed with `state` locked.
+    /// A thread that waits for a lock belongs to the crowd. Changed with `state` locked.
     convoy: AtomicBool,
     state: Mutex<State>,
     /// Transactions that had to wait here; for [`Stats`](crate::Stats) only.
@@ -153,7 +153,7 @@ impl Admission {
 
     /// How many transactions are let in at a time; `None`: all.
     pub(crate) fn limit(&self) -> Option<u32> {
-        // Relaxed: a figure. Who acts on it locks the state.
+        // Relaxed: a figure. Whoever acts on it locks the state.
         let limit = self.limit.load(Ordering::Relaxed);
         (limit != FREE).then_some(limit)
     }

@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) engine: StripedArc<Engine>,
     pub(crate) tables: TableCache,
     options: Options,
-    /// Who lets transactions in, unless the options say that nobody does.
+    /// What lets transactions in, unless the options say that nothing does.
     pub(crate) admission: Option<Admission>,
     pub(crate) log_turns: LogTurns,
     pub(crate) path: PathBuf,

@@ -74,7 +74,7 @@ impl LogTurns {
         self.out.load(Ordering::Relaxed)
     }
 
-    /// Lets him who has the turn come to its end, for a while.
+    /// Lets the transaction that has the turn come to its end, for a while.
     #[inline]
     pub(crate) fn let_pass(&self, deadline: Option<Instant>) {
         if self.is_out() {
@@ -83,7 +83,7 @@ impl LogTurns {
     }
 
     /// [`LogTurns::let_pass`] for somebody who does not sleep: whether to look again a little later. `since`: since
-    /// when it lets him pass.
+    /// when it lets it pass.
     pub(crate) fn is_to_pass(&self, since: &mut Option<Instant>, deadline: Option<Instant>) -> bool {
         if !self.is_out() {
             *since = None;
@@ -131,7 +131,7 @@ impl LogTurns {
         let (mut given, mut until) = (state.given, earlier(Instant::now() + LINE_PATIENCE, deadline));
         while state.holder.is_some() || state.line.front() != Some(&number) {
             if Instant::now() >= until {
-                // Whoever is the first now waits for the one who has the turn, and is told by him.
+                // Whoever is the first now waits for the one that has the turn, and is told by it.
                 state.line.retain(|waiting| *waiting != number);
                 return None;
             }

@@ -158,7 +158,8 @@ impl<R> Submitted<R> {
     /// panic where something is dropped that a body has captured or returned): this transaction is not committed, and
     /// nothing runs that is submitted to this database until it is opened anew. Other transactions go on.
     /// [`Error::PartitionerPanicked`] fails this one only. [`Error::Forked`] in a fork of the process, where it does
-    /// not run. Who was refused because others have filled the log with it is told so at once, not run again alone.
+    /// not run. A transaction that was refused because others have filled the log with it is told so at once, not run
+    /// again alone.
     ///
     /// # Panics
     /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its
@@ -287,7 +288,7 @@ where
         _: &mut Planner<'static>,
         _: &mut TransactOptions,
     ) -> Option<Database> {
-        // Who waits may open the database anew.
+        // Whoever waits may open the database anew.
         drop(database);
         self.cell.end(ended);
         None

@@ -177,7 +177,7 @@ pub fn unpark_all(address: usize) -> usize {
         let mut batch = Batch::default();
         {
             let mut queue = space(address).lock();
-            // Who comes later is not meant: the loop ends although they may come faster than it wakes.
+            // Threads that come later are not meant: the loop ends although they may come faster than it wakes.
             let all = || queue.iter().filter(|waiter| waiter.address == address).count();
             let left = left.get_or_insert_with(all);
             batch.take(&mut queue, address, *left);

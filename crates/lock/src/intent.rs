@@ -38,8 +38,9 @@ use crate::table::{LockTable, Withdrawn};
 const VOLUME: u32 = MAX_TABLES as u32;
 
 /// The number of an entry. There are a few entries less for users' tables than [`MAX_TABLES`]; those whose ids differ
-/// by a multiple of that share one, and so their locks. The database's own tables share theirs with nobody: who has
-/// locked a user's table and uses another for the first time would wait for himself at the catalogue.
+/// by a multiple of that share one, and so their locks. The database's own tables share theirs with nobody: a
+/// transaction that has locked a user's table and uses another for the first time would wait for itself at the
+/// catalogue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryIndex(pub(crate) u32);
 
@@ -145,9 +146,9 @@ impl IntentLocks {
         }
     }
 
-    /// Publishes a lock at a lower place, too. Whoever looks for it does so under its entry's latch, so that he comes
-    /// before that, and finds it where it was, or behind, and finds it at the lower place: nothing is overwritten but
-    /// by the next move, of a lock from further up.
+    /// Publishes a lock at a lower place, too. A thread that looks for it does so under its entry's latch, so that it
+    /// comes before that, and finds it where it was, or behind, and finds it at the lower place: nothing is overwritten
+    /// but by the next move, of a lock from further up.
     pub(crate) fn relocate(
         &self,
         slots: &Slots,
@@ -247,8 +248,8 @@ mod tests {
 
     use super::*;
 
-    /// A table whose id is a multiple of 65,536 had the catalogue's entry: who had locked it, and made another one,
-    /// waited for himself.
+    /// A table whose id is a multiple of 65,536 had the catalogue's entry: a transaction that had locked it, and made
+    /// another one, waited for itself.
     #[test]
     fn the_database_s_own_tables_share_their_entries_with_nobody() {
         let of = |ids: std::ops::Range<u32>| -> BTreeSet<u32> {

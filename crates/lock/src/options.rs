@@ -133,9 +133,9 @@ pub enum DeadlockPolicy {
     DreadlocksHybrid,
     /// A wait-for graph, partitioned by transaction.
     WaitForGraph,
-    /// Who is younger than somebody in its way gives way.
+    /// A transaction that is younger than one in its way gives way.
     WaitDie,
-    /// Who is younger than somebody whose way it is in gives way when it has to wait.
+    /// A transaction that is younger than one whose way it is in gives way when it has to wait.
     WoundWait,
     /// Nothing is looked for; who waits longer than the option `deadlock_timeout` says gives way.
     Timeout,
@@ -212,8 +212,8 @@ pub struct LockOptions {
     pub max_locks: usize,
     /// Seed of the lock names: secret, so that nobody can choose keys that meet in one bucket.
     pub seed: u64,
-    /// In so many equal ranges of names is locked by threads of their own, which then have buckets of their own; 1 if
-    /// whoever wants a lock takes it himself.
+    /// The number of equal ranges of names that are locked by threads of their own, which then have buckets of their
+    /// own; 1 if a transaction that wants a lock takes it itself.
     pub partitions: usize,
     /// Where the names of keys lie; by their hash alone if it is `None`.
     pub partitioner: Option<Partitioner>,

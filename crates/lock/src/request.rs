@@ -125,7 +125,7 @@ const _: () = assert!(size_of::<Request>() == 32);
 impl Request {
     #[inline]
     pub(crate) fn set(&self, name: LockName, slot: SlotId, modes: Modes) {
-        // Who reads it sees, too, that the owner's last wait is over.
+        // A thread that reads it sees, too, that the owner's last wait is over.
         self.name.store(name.bits(), Release);
         self.slot.store(u32::from(slot.0), Relaxed);
         self.set_modes(modes);

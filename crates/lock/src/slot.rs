@@ -43,7 +43,7 @@ const EPOCH: u64 = 4;
 /// How many slots there are: a model has few threads.
 pub(crate) const SLOTS: usize = if cfg!(foreshore_loom) { 4 } else { MAX_TRANSACTIONS };
 
-/// Who finds a slot this near to where it began to look begins there the next time, too.
+/// A thread that finds a slot this near to where it began to look begins there the next time, too.
 const NEAR: usize = 8;
 
 /// The number of a slot, below [`MAX_TRANSACTIONS`].
@@ -202,7 +202,7 @@ enum Parked {
 pub(crate) struct Slot {
     /// Whether a transaction is in the slot: a hint that saves locking `parked`. Written under its mutex.
     pub(crate) busy: AtomicBool,
-    /// Who finds the state here has the slot.
+    /// A thread that finds the state here has the slot.
     parked: Mutex<Parked>,
     /// The transaction. Written by the owner at its begin, read by everybody; only for choices and reports.
     txn: AtomicU64,

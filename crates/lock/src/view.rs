@@ -239,7 +239,7 @@ impl LockManager {
         (0..ATTEMPTS).find_map(|_| {
             let wait = self.wait_in(slot)?;
             let mut obstacles = self.obstacles(&wait)?;
-            // Who shares stands in its queue in no order that means anything.
+            // A request that shares stands in its queue in no order that means anything.
             obstacles.sort_by_key(|other| (!other.holds, if other.holds { other.txn } else { TxnId(0) }));
             let now = Instant::now();
             let omitted = obstacles.len().saturating_sub(MAX_BLOCKERS);

@@ -162,9 +162,9 @@ impl LockManager {
                 continue;
             }
             let wake_up = deadline.map_or(now + next, |deadline| deadline.min(now + next));
-            // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
-            // the address then, so a sleeper is either seen or sees the change. Who cancels does the same with the
-            // flag.
+            // LATCH-5: the announcement is the request in the queue. The thread that ends the wait changes the word
+            // first and wakes the address then, so a sleeper is either seen or sees the change. One that cancels does
+            // the same with the flag.
             parking::park_until(own.address(), || own.word() == word && !is_cancelled(), wake_up);
         };
         self.has_waited(slot, began);

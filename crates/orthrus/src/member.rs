@@ -144,8 +144,8 @@ impl Member {
 }
 
 impl Drop for Member {
-    /// ORTHRUS-4: nobody comes any more for a partition that lies in its seat, with locks in its rings. Who puts one
-    /// down comes here later.
+    /// ORTHRUS-4: nobody comes any more for a partition that lies in its seat, with locks in its rings. The thread that
+    /// puts one down comes here later.
     fn drop(&mut self) {
         (0..self.shared.partitions()).for_each(|partition| drop(self.shared.roles.take_up(partition)));
     }

@@ -343,7 +343,7 @@ impl Partitions {
         };
         self.shared.counts.iter().fold(none, |sum, counts| PartitionStats {
             done: sum.done + load(&counts.done),
-            // Who is begun is counted there before it is done, but the counts are not read at one moment.
+            // A job that is begun is counted there before it is done, but the counts are not read at one moment.
             in_flight: (sum.in_flight + load(&counts.begun)).saturating_sub(load(&counts.done)),
             footprints: sum.footprints + load(&counts.footprints),
             visits: sum.visits + load(&counts.visits),

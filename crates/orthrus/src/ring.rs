@@ -117,7 +117,7 @@ impl<T> Sender<T> {
         self.tail.wrapping_sub(self.head) < self.shared.places.len()
     }
 
-    /// Says whether it waits for room. Who is about to sleep sets a fence then, and looks again.
+    /// Says whether it waits for room. A thread that is about to sleep sets a fence then, and looks again.
     pub(crate) fn await_room(&mut self, waits: bool) {
         self.shared.sent.waits.store(waits, Relaxed);
     }

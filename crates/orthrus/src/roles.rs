@@ -118,8 +118,8 @@ impl Roles {
         halves(self.controllers.load(Ordering::SeqCst)).0
     }
 
-    /// The thread that looks after a partition, or soon will. Who sends it something reads this after a fence that
-    /// follows the sending, and rings this thread's bell. If that is the thread of before, the new one takes the
+    /// The thread that looks after a partition, or soon will. A thread that sends it something reads this after a fence
+    /// that follows the sending, and rings this thread's bell. If that is the thread of before, the new one takes the
     /// partition later, and looks at its rings before it sleeps.
     pub(crate) fn owner(&self, partition: usize) -> usize {
         partition % self.controllers()
@@ -309,7 +309,7 @@ mod tests {
         // Nobody joins who is not wanted any more.
         assert!(roles.set_controllers(4) && roles.is_wanted(3) && !roles.set_controllers(4));
         assert!(roles.set_controllers(3) && !roles.join(3));
-        // Who has had nothing to do since long before is idle, though it says nothing in between.
+        // A thread that has had nothing to do since long before is idle, though it says nothing in between.
         (0..3).for_each(|thread| roles.rests_from(thread, 9 * PERIOD + 1));
         assert!(roles.balance_at(11 * PERIOD));
         roles.works_from(2, 11 * PERIOD);

@@ -297,7 +297,7 @@ impl Core {
     /// The steps of the [module](self), in their order. False: it may not be taken (TXN-42).
     fn checkpoint_as(&self, control: &mut ControlFile, last: bool) -> Result<bool> {
         if !last {
-            // Who has waited behind the last one has no lock file any more: the files may be somebody else's.
+            // A thread that has waited behind the last one has no lock file any more: the files may be somebody else's.
             self.check_open()?;
         } else if let Some(error) = self.log.poisoned() {
             return Err(error);
@@ -311,8 +311,8 @@ impl Core {
         self.growth.restart(redo, image_bytes);
         let seen = self.transactions.capture();
         let analysis = if planted(Fault::OpenForgotten) { redo } else { redo.min(seen.pending) };
-        // Who took his slot late tells of a tail that is long past. He has no record below what an earlier checkpoint
-        // released, because that had looked for him.
+        // A transaction that took its slot late tells of a tail that is long past. It has no record below what an
+        // earlier checkpoint released, because that had looked for it.
         let released = self.log.low_water();
         let (analysis, log_from) = (analysis.max(released), analysis.min(seen.first).max(released));
         let record = Checkpoint {

@@ -29,7 +29,7 @@ use crate::{core::Core, pipeline::Shared};
 /// of the places of open transactions.
 const MAX_PARKED: usize = 256;
 
-/// Where the one who is to be woken leaves his waker; empty when he has gone.
+/// Where the task that is to be woken leaves its waker; empty when it has gone.
 pub(crate) type WakerCell = Mutex<Option<Waker>>;
 
 /// What waits for an LSN to become durable.
@@ -71,7 +71,7 @@ impl Committer {
     pub(crate) fn add(&self, lsn: Lsn, waiter: Waiter) -> Result<(), Waiter> {
         let mut queue = self.queue.lock();
         let parks = matches!(waiter, Waiter::Locks(_));
-        // Somebody may commit where he is woken, on the very thread that would make room.
+        // A task may commit where it is woken, on the very thread that would make room.
         while parks && queue.parked >= MAX_PARKED && !queue.gone && !is_here() {
             queue = self.room.wait(queue);
         }

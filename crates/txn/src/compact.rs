@@ -135,7 +135,7 @@ impl<'e> Work<'e> {
         Ok(())
     }
 
-    /// Walks over a tree, unless it is a table that somebody has for himself.
+    /// Walks over a tree, unless it is a table that a transaction has for itself.
     fn merge_leaves_of(&mut self, tree: &BTree, table: Option<&TableInfo>) -> Result<(), TxnError> {
         let mut from = None;
         loop {
@@ -272,7 +272,7 @@ impl<'e> Work<'e> {
     }
 }
 
-/// Locks a table as a reader; false: somebody has it for himself, or it is dropped.
+/// Locks a table as a reader; false: a transaction has it for itself, or it is dropped.
 fn enter(txn: &mut Txn, id: TableId, table: Option<&TableInfo>) -> Result<bool, TxnError> {
     // Of long values no table is locked: who has locked what refers to them has them.
     if id == TableId::OVERFLOW {

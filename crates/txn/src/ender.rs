@@ -3,12 +3,12 @@
 //!
 //! TXN-35: a transaction is ended by another thread only between two of its changes, when the compare-exchange on its
 //! slot has given it to that thread ([`TxnTable::take`](crate::table::TxnTable::take)); never when it is prepared. It
-//! is undone under its own locks: they stay until its owner gives them up, who waits with that until all is undone.
-//! Whatever he asks before that is refused with [`TxnError::LogHeld`](crate::TxnError::LogHeld), a read that was under
-//! way meanwhile too.
+//! is undone under its own locks: they stay until its owner gives them up, which waits with that until all is undone.
+//! Whatever the owner asks before that is refused with [`TxnError::LogHeld`](crate::TxnError::LogHeld), a read that was
+//! under way meanwhile too.
 //!
 //! All that undoing needs is in the log and in the slot, as after a crash. What is the owner's alone, and stays with
-//! him, are the locks: they hang in lists that his thread changes without asking anybody, and to share them would cost
+//! it, are the locks: they hang in lists that its thread changes without asking anybody, and to share them would cost
 //! every lock that is taken. So others may use the log again, but not yet the keys of a transaction that its owner has
 //! forgotten.
 

@@ -3,7 +3,7 @@
 //! What a backup has copied begins at a checkpoint of its own, and the log from there on may speak of any page that the
 //! file had then: until the pages are copied nobody cuts. All else a compaction does may go on beside it.
 //!
-//! TXN-34: nobody waits here for ever, and nobody at all for something that his own thread has begun: both tell their
+//! TXN-34: no thread waits here for ever, and none at all for something that its own thread has begun: both tell their
 //! users how far they are, and those may call anything.
 
 use foreshore_env::{
@@ -14,7 +14,7 @@ use foreshore_env::{
 
 use crate::error::TxnError;
 
-/// How long anybody waits for his turn.
+/// How long a thread waits for its turn.
 const TURN_WAIT: Duration = Duration::from_secs(60);
 
 const COMPACTING: TxnError = TxnError::Busy { reason: "another compaction of this database is under way" };

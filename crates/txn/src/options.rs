@@ -98,8 +98,8 @@ impl Default for EngineOptions {
 /// [`Txn::was_crowded`](crate::Txn::was_crowded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFullPolicy {
-    /// Who wants to write waits up to a second for others to end, and fails with `LogFull` then; at once if it is
-    /// itself the one who needs most of the log.
+    /// A transaction that wants to write waits up to a second for others to end, and fails with `LogFull` then; at once
+    /// if it is itself the one that needs most of the log.
     #[default]
     Throttle,
     /// As `Throttle`, and a moment later the transaction that needs most of the log is ended: it is rolled back in the

@@ -208,7 +208,7 @@ mod tests {
                 let txn = core.transactions.draw();
                 core.locks.whole().begin(txn, Age::new(txn.0, priority), None).unwrap()
             };
-            // Who wants the volume for itself while the reaper works waits for it.
+            // A transaction that wants the volume for itself while the reaper works waits for it.
             let reaper = enter(core, core.transactions.draw()).expect("nobody is in its way");
             let mut user = begin(-127);
             thread::scope(|scope| {
@@ -218,7 +218,7 @@ mod tests {
                 drop(reaper);
                 user.join().unwrap().unwrap_or_else(|error| panic!("{deadlock:?}: {error}"));
             });
-            // Who has it, and waits for somebody else, goes on when the reaper has come and gone in vain.
+            // A transaction that has it, and waits for another, goes on when the reaper has come and gone in vain.
             let mut holder = begin(-128);
             holder.acquire(TABLE, KEY, Mode::X, &WAIT).unwrap();
             let mut user = begin(-127);

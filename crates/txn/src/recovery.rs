@@ -5,7 +5,8 @@
 //! any rollback does; so a crash in the middle is one more restart, which redoes the compensation and goes on where it
 //! stopped (TXN-4).
 //!
-//! Who was open and had been prepared is no loser: it gets its locks back, and waits for its decision (TXN-20).
+//! A transaction that was open and had been prepared is no loser: it gets its locks back, and waits for its decision
+//! (TXN-20).
 //!
 //! Nothing else here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when
 //! it died (locks are given back after the commit record, TXN-2).

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Between two changes a transaction whose owner allows for that *rests* instead of being idle: then somebody else may
-//! take it over, to roll it back (TXN-35). Who begins the next change, and who takes it over, do so by a
-//! compare-exchange of the same word, so one of them is refused; he who has it writes the slot from then on.
+//! take it over, to roll it back (TXN-35). Its owner begins the next change, and another takes it over, by a
+//! compare-exchange of the same word, so one of them is refused; the one that has it writes the slot from then on.
 //!
 //! ```text
 //!                       rest (last L)             resume_change (owner), or take (another), from S
@@ -64,8 +64,8 @@ thread_local! {
     static HOME: Cell<usize> = Cell::new(usize::MAX);
 }
 
-/// Written by the owner of the slot, or by him who has taken it over, read by checkpoints. All stores release and all
-/// loads acquire; the partners are named above.
+/// Written by the owner of the slot, or by the thread that has taken it over, read by checkpoints. All stores release
+/// and all loads acquire; the partners are named above.
 #[derive(Debug)]
 struct Slot {
     /// The owner, or `FREE`. Taken by compare-exchange.
@@ -305,7 +305,7 @@ impl TxnTable {
         self.slots.iter().position(|slot| slot.txn.load(Ordering::Acquire) == txn.0)
     }
 
-    /// Whether the owner of a slot was told to go, or was ended: then the slot is not his any more.
+    /// Whether the owner of a slot was told to go, or was ended: then the slot is not its own any more.
     #[inline]
     pub(crate) fn is_ended(&self, slot: SlotNumber, txn: TxnId) -> bool {
         let slot = self.slot(slot);

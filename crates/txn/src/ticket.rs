@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use crate::{BeginOptions, Engine, EngineOptions};
 
-    /// Who polled while the database was being closed, when the committer had ended and the log had not, was told that
-    /// the outcome of his commit was unknown. Then it became durable.
+    /// A task that polled while the database was being closed, when the committer had ended and the log had not, was
+    /// told that the outcome of its commit was unknown. Then it became durable.
     #[test]
     fn a_ticket_that_is_polled_during_a_close_is_answered_by_the_log() {
         let disk = FaultyDisk::new();

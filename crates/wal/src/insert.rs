@@ -4,10 +4,12 @@
 //! checksum and copy happen outside of it, in parallel. How the threads agree is chosen by [`LogInsert`]. The contract,
 //! whatever was chosen:
 //!
-//! - WAL-11: claims are disjoint and ascend, no claim crosses the end of a segment, and what lies between two claims is the
-//!   rest of a segment and the next one's header. Who claims the first place of a new segment also ends the one before.
-//! - WAL-12: the tail is advanced by read-modify-writes that acquire and release, by the one who claims or by somebody who
-//!   acts for him and with whom he is ordered. So who sees a tail sees what was stored before the claims below it.
+//! - WAL-11: claims are disjoint and ascend, no claim crosses the end of a segment, and what lies between two claims is
+//!   the rest of a segment and the next one's header. A thread that claims the first place of a new segment also ends
+//!   the one before.
+//! - WAL-12: the tail is advanced by read-modify-writes that acquire and release, by the one who claims or by another
+//!   that acts for it and with which it is ordered. So a thread that sees a tail sees what was stored before the claims
+//!   below it.
 //! - WAL-10, WAL-13, and the ring's size: no claim ends where it may not.
 //! - Nobody who claims waits for a sync; but for the flusher when the ring is full, or until space was taken on the disk.
 
@@ -33,7 +35,7 @@ pub enum LogInsert {
     FetchAdd,
     /// Everybody advances the tail by compare-exchange, and tries again when somebody else was faster.
     CompareExchange,
-    /// Who finds the tail in use joins a group, and one claims for the whole group.
+    /// A thread that finds the tail in use joins a group, and one claims for the whole group.
     Consolidated,
     /// One mutex around the tail: a baseline to measure against.
     Mutex,

@@ -4,11 +4,12 @@
 //! reader that comes too late reads nonsense (which it is told, and which its checksum would tell) but is no data race.
 //!
 //! Protocol (WAL-1): each place of 32 bytes has a mark beside the ring, which is 0 while the place is free. A record
-//! takes as much, so no two begin in one place. Who has claimed a place for a record writes it, and then, with release
-//! ordering, the mark of the place where it begins, which says how long it is: what has a mark is whole. The flusher,
-//! which has written records to the file, says so, sets their marks to 0, and only then gives the places free; the
-//! words stay as they are. It keeps what the last block of the file has, because that block is written again with what
-//! follows, from here: whole blocks go to the file as they lie in the ring, at the same offsets in their blocks.
+//! takes as much, so no two begin in one place. A thread that has claimed a place for a record writes it, and then,
+//! with release ordering, the mark of the place where it begins, which says how long it is: what has a mark is whole.
+//! The flusher, which has written records to the file, says so, sets their marks to 0, and only then gives the places
+//! free; the words stay as they are. It keeps what the last block of the file has, because that block is written again
+//! with what follows, from here: whole blocks go to the file as they lie in the ring, at the same offsets in their
+//! blocks.
 
 use std::slice;
 
@@ -141,8 +142,8 @@ impl Ring {
         self.written.store(to, Ordering::Release);
         // Pairs with the fence in `read`: who finds a mark cleared below knows that it came too late.
         fence(Ordering::Release);
-        // Who begins in the place where `to` lies has begun at `to` or behind it: of a record before it the place would
-        // have been full.
+        // A record that begins in the place where `to` lies has begun at `to` or behind it: of a record before it the
+        // place would have been full.
         let (first, end) = (from as usize / PLACE_BYTES, to as usize / PLACE_BYTES);
         for place in first..end {
             self.marks[place & (self.marks.len() - 1)].store(0, Ordering::Relaxed);
@@ -187,8 +188,8 @@ impl Ring {
         &self.marks[(position as usize / PLACE_BYTES) & (self.marks.len() - 1)]
     }
 
-    /// What comes before the first store to a place that was claimed. Who claimed it has seen that it is free, and so
-    /// do all who see what is stored from here on.
+    /// What comes before the first store to a place that was claimed. The thread that claimed it has seen that it is
+    /// free, and so do all that see what is stored from here on.
     #[inline]
     fn claimed() {
         // Pairs with the fence in `read`.

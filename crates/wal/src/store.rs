@@ -318,7 +318,7 @@ impl Store {
         self.sync_directory()
     }
 
-    /// WAL-17. Who moves the directory between this and what it is for is not seen.
+    /// WAL-17. Whoever moves the directory between this and what it is for is not seen.
     fn check_place(&self) -> Result<()> {
         let newest = || self.files.lock().live.back().cloned();
         while let Some(Segment { base, file, path }) = newest() {

@@ -74,7 +74,7 @@ impl Keepers {
 
 impl Drop for Keepers {
     fn drop(&mut self) {
-        // Who wants to know how they fared has stopped them.
+        // Whoever wants to know how they fared has stopped them.
         let _ = self.stop();
     }
 }

@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Who compares shares of existing keys compares nothing else.
+    /// Whoever compares shares of existing keys compares nothing else.
     #[test]
     fn ranges_at_keys_hold_as_many_tellers_as_those_between_them() {
         let visited = |existing| {

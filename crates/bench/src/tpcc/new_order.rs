@@ -138,7 +138,7 @@ impl NewOrderInput {
         amount: i64,
     ) -> Result<(), Stop> {
         let (line, before) = (&self.lines[number], &self.lines[..number]);
-        // Who orders an item twice finds what he has left of it.
+        // A transaction that orders an item twice finds what it has left of it.
         let same = |other: &OrderedItem| (other.supply, other.item) == (line.supply, line.item);
         let place = before.iter().position(same).unwrap_or(number);
         let stock = &mut scratch.stocks[place];

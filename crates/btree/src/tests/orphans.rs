@@ -206,7 +206,7 @@ fn with_bounded_leaf(writer: &mut NoLocks) -> (Rig, PageId) {
 }
 
 /// On a page that is damaged behind a right checksum the finger of an absent key may point to a record that lies beyond
-/// the leaf's fences. Who wrote its key changed that one, and readers, who descend, did not see it.
+/// the leaf's fences. A transaction that wrote its key changed that one, and readers, who descend, did not see it.
 #[test]
 fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
     for beyond in [true, false] {

@@ -235,7 +235,7 @@ fn children(rig: &Rig, page: PageId) -> Vec<PageId> {
 }
 
 /// A bitmap page with a right checksum that calls a node in use free: it is not overwritten, and whoever holds it as
-/// the parent of what moves does not wait for himself.
+/// the parent of what moves does not wait for itself.
 #[test]
 fn a_node_in_use_is_no_page_to_move_to() {
     for parent in [false, true] {

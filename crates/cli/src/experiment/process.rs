@@ -18,8 +18,8 @@ use super::store;
 
 /// How often a running child is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Bytes that are read of what a command prints: less than a stored answer may have, which is spaced out. Who prints
-/// more finds the pipe closed.
+/// Bytes that are read of what a command prints: less than a stored answer may have, which is spaced out. A process
+/// that prints more finds the pipe closed.
 const LARGEST: u64 = store::LARGEST / 8;
 /// The longest that a command may take.
 pub(super) const LONGEST: Duration = Duration::from_secs(6 * 3600);

@@ -298,7 +298,7 @@ impl Play {
         let mut blocked = Vec::new();
         let names: BTreeMap<u64, String> = board.names();
         for (name, member) in board.members.iter_mut().filter(|(_, member)| !member.pending.is_empty()) {
-            // Who is cancelled waits no longer than until it sees that.
+            // A session that is cancelled waits no longer than until it sees that.
             let transaction = member
                 .transaction
                 .filter(|_| !member.cancel.as_ref().is_some_and(CancelHandle::is_cancelled));

@@ -187,7 +187,7 @@ impl ClassReport {
         }
     }
 
-    /// Who has met no fault has shown nothing.
+    /// A class that has met no fault has shown nothing.
     fn expect_faults(&mut self) {
         if self.own_met == 0 && self.passed() {
             let rounds = self.rounds;

@@ -66,10 +66,10 @@ pub(crate) struct Watchdog {
     numbers: Vec<AtomicU64>,
     /// When somebody looked last. Guarded by the mutex.
     looked: Mutex<Instant>,
-    /// Milliseconds since the beginning that do not count, for [`LONGEST_GAP`]. Written by who looks, relaxed, as
-    /// `last`.
+    /// Milliseconds since the beginning that do not count, for [`LONGEST_GAP`]. Written by the thread that looks,
+    /// relaxed, as `last`.
     lost: AtomicU64,
-    /// Who is looked at.
+    /// The thread that is looked at.
     watched: Mutex<Option<Watched>>,
     /// The longest that a thread committed nothing. Guarded by the mutex.
     longest: Mutex<Duration>,

@@ -202,7 +202,7 @@ impl Directory {
         };
         let cache = self.cache_of(core);
         let line = &mut self.table.lines[number];
-        // Who sleeps while it spins looks at the line all the time.
+        // A core that sleeps while it spins looks at the line all the time.
         let last = if line.watched { now } else { line.used };
         line.used = now.max(1);
         if last < self.pipelines[cache].recent {
@@ -245,8 +245,8 @@ impl Directory {
         let line = &mut self.table.lines[number];
         let hits = owns || shares || line.keeper == core as u16 && now < line.kept_until;
         line.changed |= owns && touch != Touch::Load;
-        // Who kept the line for a moment changes it under the eyes of others, and one thread of a core under those of
-        // the other.
+        // A core that kept the line for a moment changes it under the eyes of others, and one thread of a core under
+        // those of the other.
         if hits && touch != Touch::Load && line.watched && (!owns || self.profile.threads_per_core > 1) {
             self.moved.push(number);
         }

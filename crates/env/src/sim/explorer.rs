@@ -161,7 +161,7 @@ impl Explorer {
             }
         }
         if matches!(self.choice, Choice::Priorities { .. }) {
-            // Who has become ready may stand above who runs.
+            // A thread that has become ready may stand above the one that runs.
             self.turn_end = self.turn_end.min(now);
         }
         // A sleeper wakes no earlier than its timer, when nobody ran meanwhile.
@@ -180,7 +180,7 @@ impl Explorer {
         self.clock = clock;
         self.steps += (clock - self.began) / STEP;
         self.last = Some((thread, leave == Leave::Yield));
-        // Who left of itself does so again, and must not be made to leave at the same clock a moment before.
+        // A thread that left of itself does so again, and must not be made to leave at the same clock a moment before.
         if leave == Leave::Turn
             && let Some(turn) = self.trace.last_mut()
         {
@@ -247,8 +247,8 @@ impl Explorer {
     }
 }
 
-/// Who runs behind the last turn of a schedule: who ran last, as long as it can; then the others in turn, so that of
-/// threads that wait for each other, and yield, none starves.
+/// The thread that runs behind the last turn of a schedule: who ran last, as long as it can; then the others in turn,
+/// so that of threads that wait for each other, and yield, none starves.
 fn next_in_turn(ready: &[ThreadNumber], last: Option<(ThreadNumber, bool)>) -> ThreadNumber {
     let (last, yielded) = last.unwrap_or((0, true));
     let first = last + usize::from(yielded);
@@ -279,7 +279,7 @@ mod tests {
             explorer.left(thread, clock + 10 * STEP, Leave::Yield);
         }
         assert_eq!(ran, [10; 3]);
-        // Who does not yield goes on.
+        // A thread that does not yield goes on.
         let (thread, clock) = explorer.next(None);
         explorer.left(thread, clock + 10 * STEP, Leave::Turn);
         assert_eq!(explorer.next(None).0, thread);

@@ -134,7 +134,7 @@ pub(super) struct Kernel {
     current: ThreadNumber,
     /// The clock of who runs, in picoseconds.
     pub(super) clock: u64,
-    /// Who runs goes on until its clock is past this.
+    /// The thread that runs goes on until its clock is past this.
     pub(super) horizon: u64,
     leave: Leave,
     /// Sleepers with a time to wake up: time, thread, and which of its sleeps.
@@ -226,7 +226,7 @@ impl Kernel {
         self.scheduler.tally(spent, picoseconds);
     }
 
-    /// Who runs pauses in a spinning loop.
+    /// The thread that runs pauses in a spinning loop.
     #[inline]
     pub(super) fn pause(&mut self) {
         self.spend(Spent::Spinning, self.scheduler.costs().pause);
@@ -238,7 +238,7 @@ impl Kernel {
         self.threads[self.current].background = false;
     }
 
-    /// Who runs accesses memory: see [`Scheduler::access`].
+    /// The thread that runs accesses memory: see [`Scheduler::access`].
     #[inline]
     pub(super) fn access(&mut self, address: usize, touch: Touch, at: &'static Location<'static>) -> Access {
         self.threads[self.current].tally.touch(touch);
@@ -268,7 +268,7 @@ impl Kernel {
         self.clock
     }
 
-    /// Who runs has nothing more to do but to tell so.
+    /// The thread that runs has nothing more to do but to tell so.
     pub(super) fn retire(&mut self) {
         self.threads[self.current].over = true;
     }
@@ -315,7 +315,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Who runs is about to switch to the kernel, and will access this address then; gives the way there.
+    /// The thread that runs is about to switch to the kernel, and will access this address then; gives the way there.
     #[inline]
     pub(super) fn leaves(&mut self, leave: Leave, wants: usize) -> *const Yielder<(), ()> {
         self.leave = leave;

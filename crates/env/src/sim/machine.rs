@@ -179,7 +179,7 @@ impl Machine {
                 self.settle_in(place, thread);
                 let core = &mut self.cores[place];
                 core.push(thread);
-                // Who runs there gives way soon.
+                // The thread that runs there gives way soon.
                 core.slice_end = core.slice_end.min(core.slice_began + LEAST_SLICE).max(now);
                 self.look_at_slice(place);
             }

@@ -62,7 +62,8 @@
 //! Elsewhere nothing overlaps with them, as in Schweizer's measurements.
 //!
 //! 255 pauses took 6,279 ns there, 24.6 each. Of series of 32 the middle 98 % lay within 4 %, of 128 the middle 80 %
-//! within 8; here all are alike, so that who sleeps while he spins comes to the same times as who runs each round.
+//! within 8; here all are alike, so that a thread that sleeps while it spins comes to the same times as one that runs
+//! each round.
 //!
 //! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer
 //! locks take 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40

@@ -115,8 +115,8 @@ impl Scheduler {
         }
     }
 
-    /// Who runs accesses memory; when a line is returned, the access waits for that line until `clock`, and then takes
-    /// place by [`Scheduler::arrive`].
+    /// The thread that runs accesses memory; when a line is returned, the access waits for that line until `clock`, and
+    /// then takes place by [`Scheduler::arrive`].
     #[inline]
     pub(super) fn access(
         &mut self,
@@ -156,14 +156,14 @@ impl Scheduler {
         }
     }
 
-    /// Who runs asks for a line at this clock, before it accesses it.
+    /// The thread that runs asks for a line at this clock, before it accesses it.
     pub(super) fn ask_for(&mut self, clock: u64, address: usize) {
         if let Scheduler::Machine(machine) = self {
             machine.ask_for(clock, address);
         }
     }
 
-    /// Who runs has found a pointer in memory.
+    /// The thread that runs has found a pointer in memory.
     #[inline]
     pub(super) fn learned(&mut self, pointer: usize) {
         if let Scheduler::Machine(machine) = self {
@@ -171,7 +171,7 @@ impl Scheduler {
         }
     }
 
-    /// Who runs pauses, as spinning loops do.
+    /// The thread that runs pauses, as spinning loops do.
     #[inline]
     pub(super) fn paused(&mut self) {
         if let Scheduler::Machine(machine) = self {

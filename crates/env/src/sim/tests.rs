@@ -418,7 +418,8 @@ fn more_threads_than_cores_share_them() {
     assert!((10..12).contains(&took(8)), "{}", took(8));
 }
 
-/// Who was told to stay on a core comes back to it after each sleep, though others are idle, and nobody takes it away.
+/// A thread that was told to stay on a core comes back to it after each sleep, though others are idle, and nobody takes
+/// it away.
 #[test]
 fn pinned_threads_stay_on_their_core() {
     const THREADS: usize = 4;

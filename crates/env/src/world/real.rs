@@ -137,7 +137,7 @@ pub mod sync {
 
 /// Interior mutability that the checkers can watch.
 pub mod cell {
-    /// A cell whose accesses are announced, so that loom can check them. Who guards the content is the owner's to say.
+    /// A cell whose accesses are announced, so that loom can check them. What guards the content is the owner's to say.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

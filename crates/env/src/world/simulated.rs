@@ -18,7 +18,7 @@ pub mod sync {
 
 /// Interior mutability that the checkers can watch.
 pub mod cell {
-    /// A cell whose accesses are announced. Who guards the content is the owner's to say.
+    /// A cell whose accesses are announced. What guards the content is the owner's to say.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -27,7 +27,7 @@ const SYSTEMS: [(&str, &str); 4] = [
     ("staged locks", "--set lock_table=staged"),
     (
         SPINNING,
-        // Who waits spins, and hundreds that do come to an end only because each wait does.
+        // A thread that waits spins, and hundreds that do come to an end only because each wait does.
         "--set intent_locks=lightweight --set deadlock_policy=dreadlocks_hybrid --set lock_timeout=20ms",
     ),
 ];
@@ -77,7 +77,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench ycsb --records 20000 --read-percent 0 --distribution hot:64 --hot-operations 2",
         planned: true,
         waits: true,
-        // Who waits for hot records sleeps: less is done.
+        // A thread that waits for hot records sleeps: less is done.
         quick: (0.06, 0.06),
         why: Some(TAKEN_AS_ONE_GOES),
     },

@@ -274,7 +274,7 @@ fn no_deadlock(scale: Scale) -> Experiment {
     let arguments = format!(
         "bench nodeadlock --policies backoff,wound_wait,wait_die --threads {} --rounds 1 {} {NIAGARA}",
         scale.pick("1,10,60", "1,2,4,8,10,16,32,64"),
-        // Who waits sleeps for 10 ms at first.
+        // A thread that waits sleeps for 10 ms at first.
         scale.pick("--seconds 0.1 --warm-up 0.03", "--seconds 0.5 --warm-up 0.1"),
     );
     let takes = [

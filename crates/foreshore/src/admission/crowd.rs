@@ -157,8 +157,8 @@ impl Member {
         Some(std::mem::take(&mut self.untold))
     }
 
-    /// Notes that the member has let in the next. Who was woken may have had its processor meanwhile: that is not its
-    /// own time.
+    /// Notes that the member has let in the next. A thread that was woken may have had its processor meanwhile: that is
+    /// not its own time.
     pub(super) fn left(&mut self, now: Instant) {
         self.ended = now;
     }

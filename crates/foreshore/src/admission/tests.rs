@@ -39,7 +39,7 @@ fn one_at_a_time_when_most_are_victims() {
     assert!((0..100).any(|_| all_are_in_time()), "they lose their patience, each time");
 }
 
-/// Whether nobody lost his patience; then no two of eight threads were inside.
+/// Whether no thread lost its patience; then no two of eight threads were inside.
 fn all_are_in_time() -> bool {
     let admission = Arc::new(limited());
     let inside = Arc::new(AtomicU32::new(0));
@@ -91,7 +91,7 @@ fn who_waits_goes_in_when_his_patience_or_time_is_over() {
             }));
         });
     });
-    // And who is inside does not wait for himself.
+    // And a thread that is inside does not wait for itself.
     assert!(admission.enter(None, None).is_none());
     drop(permit);
     assert!(admission.enter(None, None).is_some());
@@ -99,13 +99,13 @@ fn who_waits_goes_in_when_his_patience_or_time_is_over() {
 
 #[test]
 fn the_oldest_goes_in_first_and_who_is_new_last() {
-    // Whoever loses his patience goes in beside the others: then it is tried again.
+    // A thread that loses its patience goes in beside the others: then it is tried again.
     let order = (0..100).find_map(|_| in_what_order(&[None, Some(7), None, Some(5)])).unwrap();
     // Which of the new ones is first depends on where they are (`queue.rs`).
     assert!(matches!(order[..], [3, 1, 0, 2] | [3, 1, 2, 0]), "{order:?}");
 }
 
-/// In which order those go in who come one after another, of these ages; `None` if one of them loses his patience.
+/// In which order those go in who come one after another, of these ages; `None` if one of them loses its patience.
 fn in_what_order(ages: &[Option<u64>]) -> Option<Vec<usize>> {
     let admission = limited();
     let permit = admission.enter(None, None);
@@ -239,7 +239,7 @@ fn asked(waiting: u32, busy: u32) -> Admission {
 fn a_convoy_is_let_in_by_as_many_as_there_are_processors() {
     let convoy = asked(CONVOY + 1, 60);
     assert_eq!(convoy.limit(), Some(convoy.processors));
-    // Who waits for locks belongs to it from now on, and nobody asks how long.
+    // A thread that waits for locks belongs to it from now on, and nobody asks how long.
     convoy.note_wait(|| unreachable!("it is known"));
     assert!(convoy.enter(None, None).is_some());
     assert_eq!(asked(CONVOY - 1, 60).limit(), None, "few wait");
@@ -285,7 +285,7 @@ fn who_comes_back_at_once_keeps_his_turn_for_a_while() {
 
 #[test]
 fn the_turn_of_who_does_not_come_back_is_ended() {
-    // Well before anybody loses his patience.
+    // Well before any of them loses its patience.
     assert!((0..100).any(|_| {
         let admission = limited();
         admission.enter(None, None).unwrap().end(false);

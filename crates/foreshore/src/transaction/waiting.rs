@@ -8,9 +8,9 @@ use super::Transaction;
 /// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
 ///
 /// It is good for one transaction: when [`Database::transact`](crate::Database::transact) runs a body again, that is
-/// another one, for which the body has to ask for a handle anew, and between two runs there is nothing to cancel. Who
-/// has to end all of it gives it a [`deadline`](crate::TransactOptions::deadline), too, or lets the body look at a flag
-/// of its own.
+/// another one, for which the body has to ask for a handle anew, and between two runs there is nothing to cancel.
+/// Whoever has to end all of it gives it a [`deadline`](crate::TransactOptions::deadline), too, or lets the body look
+/// at a flag of its own.
 #[derive(Clone, Debug)]
 pub struct CancelHandle(CancelToken);
 

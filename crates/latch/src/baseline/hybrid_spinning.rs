@@ -1,6 +1,6 @@
 //! The hybrid latch of Böttcher et al. 2020, §2.3 and Listing 2, without a parking lot (Table 3: *hybrid locking*
-//! beside the one with it): a reader-writer spinlock and a version. Who waits looks more and more rarely, as for the
-//! [`OptimisticLatch`](super::OptimisticLatch).
+//! beside the one with it): a reader-writer spinlock and a version. A thread that waits looks more and more rarely, as
+//! for the [`OptimisticLatch`](super::OptimisticLatch).
 //!
 //! Nobody sleeps, so nobody is to be woken: while a writer is inside the word is its own, and it leaves with a store.
 //! In the road's latch, whose word says who sleeps, it takes a change. The fences are that latch's

@@ -1,8 +1,8 @@
 //! The optimistic latch of Böttcher et al. 2020, §2.1 and Listing 1: a version whose lowest bit says that somebody
 //! changes the content. There is no shared mode: a reader that keeps failing has to be alone.
 //!
-//! The paper does not say how who wants to change something waits for this latch. Here he looks more and more rarely,
-//! which §4.5 finds to be the best way to spin.
+//! The paper does not say how a thread that wants to change something waits for this latch. Here it looks more and more
+//! rarely, which §4.5 finds to be the best way to spin.
 //!
 //! It departs from the listing by the fences that a weak memory model asks for, as the
 //! [`HybridLatch`](crate::HybridLatch) does; with one word for both, the order of two loads is no question here.

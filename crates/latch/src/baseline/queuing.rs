@@ -1,27 +1,27 @@
 //! The queuing reader-writer latch of Krieger, Stumm, Unrau and Hanna, "A Fair Fast Scalable Reader-Writer Lock", 1993,
 //! which makes the one of Mellor-Crummey and Scott, 1991, a doubly linked list; `tbb::queuing_rw_mutex` of the paper
 //! (Böttcher et al. 2020, §3.2 and Table 2) is of this kind. Everybody waits in the order of arrival, and spins on a
-//! word of his own node, on his stack.
+//! word of its own node, on its stack.
 //!
 //! ```text
 //!                                                          tail
 //!                                                           ▼
-//!   reading ◀── prev, next ──▶ reading ◀── prev, next ──▶ writer who waits
+//!   reading ◀── prev, next ──▶ reading ◀── prev, next ──▶ writer that waits
 //! ```
 //!
-//! Who finds a reader that reads before him reads, too; who finds one that waits is let in by him. The head's owner
-//! lets the node behind him go on when he leaves. A reader who is not the head leaves from the middle of the list: he
-//! holds the node before his, so that its owner stays, then his own, so that the reader behind him does, and links the
-//! two.
+//! A reader that finds a reader before it that reads does so, too; one that finds a reader that waits is let in by
+//! that. The head's owner lets the node behind it go on when it leaves. A reader that is not the head leaves from the
+//! middle of the list: it holds the node before its own, so that its owner stays, then its own, so that the reader
+//! behind it does, and links the two.
 //!
 //! It departs from the paper twice. There a reader could be forgotten that arrived while the one before began to read;
-//! here who arrives writes that he is there in the step that looks at the state (`FOLLOWED`). And there a reader
-//! touches the node before his own without knowing that it is still one; nodes on stacks do not allow that. So he says
-//! so first, by a bit of `prev`, and who takes `prev` away from a reader that has said so waits until the reader has
-//! noticed. Everybody waits as `tbb`'s threads do.
+//! here a reader that arrives writes that it is there in the step that looks at the state (`FOLLOWED`). And there a
+//! reader touches the node before its own without knowing that it is still one; nodes on stacks do not allow that. So
+//! it says so first, by a bit of `prev`, and a thread that takes `prev` away from a reader that has said so waits until
+//! the reader has noticed. Everybody waits as `tbb`'s threads do.
 //!
 //! An attempt to share is refused beside readers: it could not look at the last node, which may go at any moment, and
-//! who has a place in the queue has to wait for his turn.
+//! whatever has a place in the queue has to wait for its turn.
 
 #![expect(unsafe_code, reason = "the queue links nodes on the stacks of other threads")]
 
@@ -241,7 +241,7 @@ impl QueuingRw {
         node.hold();
         if !self.leaves_last(node, before.address()) {
             let behind = node.await_next();
-            // Who arrives links itself to the tail only, and that is behind; so nobody else writes this.
+            // A thread that arrives links itself to the tail only, and that is behind; so nobody else writes this.
             before.next.store(behind, Release);
             // SAFETY: as in `leave_head`; a writer waits for `before`, which this thread holds.
             let behind = unsafe { &*behind };

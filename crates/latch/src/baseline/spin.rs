@@ -23,8 +23,8 @@ pub(super) fn until(mut done: impl FnMut() -> bool) {
 const MOST_PAUSES: u32 = 16;
 
 /// Looks until it is `done`. After the looks in vain it pauses once, twice, four times and so on, and lets others run
-/// after all later ones: so the latches wait that the paper has from Intel's TBB (Böttcher et al. 2020, §3.2). Who lets
-/// others run is away for a system call, even if there is nobody.
+/// after all later ones: so the latches wait that the paper has from Intel's TBB (Böttcher et al. 2020, §3.2). A thread
+/// that lets others run is away for a system call, even if there is nobody.
 pub(super) fn yielding(mut done: impl FnMut() -> bool) {
     let mut pauses = 1;
     while !done() {

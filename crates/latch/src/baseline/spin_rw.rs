@@ -6,7 +6,7 @@
 //! | 1 | `PENDING` | a writer waits: readers hold off |
 //! | 2–63 | readers | how many are inside, or have entered beside a writer and are about to step back |
 //!
-//! Who waits does so as `tbb`'s waiters do.
+//! A thread that waits does so as `tbb`'s waiters do.
 //!
 //! `PENDING` belongs to nobody: whichever writer enters clears it, and writers that still wait set it again.
 

@@ -145,7 +145,7 @@ fn a_panic_of_the_chosen_passes_the_turn_on() {
     the_chosen_panics(false);
 }
 
-/// If somebody else has entered meanwhile, it is he who passes it on.
+/// If somebody else has entered meanwhile, it is that one who passes it on.
 #[test]
 fn a_panic_of_the_chosen_beside_a_holder_leaves_the_turn_to_it() {
     the_chosen_panics(true);
@@ -349,7 +349,7 @@ fn first_asleep(latch: &HybridLatch) -> parking::Wait {
     }
 }
 
-/// Who is given the latch while it panics gives it back, and panics.
+/// A thread that is given the latch while it panics gives it back, and panics.
 #[test]
 fn a_panic_of_whom_the_latch_was_given_frees_it() {
     let latch = HybridLatch::new();

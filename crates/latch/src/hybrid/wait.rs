@@ -25,7 +25,7 @@ use crate::parking::{self, Ended, Next, Pass, Wait};
 pub(super) const RACES: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
 
 /// Rounds of spinning before a thread sleeps; round *n* pauses 2ⁿ times. 255 pauses in all are less than a sleep and a
-/// wake-up take: who sleeps while the latch of a hot page changes hands makes all behind him wait.
+/// wake-up take: a thread that sleeps while the latch of a hot page changes hands makes all behind it wait.
 const SPIN_ROUNDS: u32 = 8;
 
 impl HybridLatch {

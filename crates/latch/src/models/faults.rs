@@ -153,7 +153,7 @@ fn parked_bit_dropped_by_downgrade() {
     });
 }
 
-/// Who sleeps without making sure that its note stands misses the release that came in between.
+/// A thread that sleeps without making sure that its note stands misses the release that came in between.
 #[test]
 fn no_look_before_sleeping() {
     must_fail("faults::no_look_before_sleeping", "deadlock", || pair("", change, faulty_wait, no_check));

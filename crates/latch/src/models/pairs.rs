@@ -141,7 +141,8 @@ fn two_exclusives_with_upgrade() {
 fn upgrade_with_upgrade() {
     pair("upgrade/upgrade", upgrade, upgrade, |content| {
         consistent(content);
-        // Who comes first finds its version standing; nobody is refused for the sake of somebody who is refused too.
+        // The thread that comes first finds its version standing; nobody is refused for the sake of somebody who is
+        // refused too.
         assert!(content.read().0 >= 1, "both were refused");
     });
 }

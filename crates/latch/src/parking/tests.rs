@@ -148,7 +148,7 @@ fn unpark_all_wakes_all_of_one_address() {
     assert_eq!(unpark_all(here), 0);
 }
 
-/// Who comes while others are being woken is not meant, or who wakes might never end.
+/// A thread that comes while others are being woken is not meant, or the one that wakes might never end.
 #[test]
 fn unpark_all_leaves_those_who_come_meanwhile() {
     let here = address();

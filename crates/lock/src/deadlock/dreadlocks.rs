@@ -1,7 +1,7 @@
 //! Dreadlocks: Koskinen and Herlihy 2008, as Kimura et al. 2012, §4.2 and Algorithm 5, adapt them to lock queues.
 //!
-//! Every waiter has a digest on its own cache lines: whom it waits for. Who finds itself in the digests of those it
-//! waits for is in a cycle. Nothing is spent by those who never wait. Where this departs from the paper:
+//! Every waiter has a digest on its own cache lines: whom it waits for. A transaction that finds itself in the digests
+//! of those it waits for is in a cycle. Nothing is spent by those who never wait. Where this departs from the paper:
 //!
 //! - A digest names whom its owner waits for directly, and the looker takes the closure itself. The paper's digests hold
 //!   the closure, one step more with every look: with 10 ms of sleep between two looks a cycle of eight would take 80 ms.
@@ -55,7 +55,7 @@ fn refresh(manager: &LockManager, me: Member) {
         let wait = manager.slots.wait_of(me.slot);
         let mut digest = SlotSet::default();
         wait.union_into(&mut digest);
-        // Who stands in the way for a moment, sees this wait, and goes.
+        // A request that stands in the way for a moment, sees this wait, and goes.
         let passer_by = manager.table.shows_claims() || manager.intents.shows_passers_by(wait.subject());
         debug_assert!(
             blockers.first_not_in(&digest).is_none() || passer_by,

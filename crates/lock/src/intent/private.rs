@@ -142,8 +142,8 @@ impl Private {
             return granted.then(|| self.tag(slots, index, wanted));
         }
         let entry = self.entries.get(index);
-        // Who publishes although the flag is up is in the way of those who wait until he takes it back, and then others
-        // are.
+        // A transaction that publishes although the flag is up is in the way of those that wait until it takes that
+        // back, and then others are.
         if entry.flag.load(Relaxed) == 0 {
             slots.get(hold.slot).intents.set(hold.place, index, wanted);
             // LOCK-15: partner is the fence in `Entry::raise`.

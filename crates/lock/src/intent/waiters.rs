@@ -164,8 +164,8 @@ impl Waiters {
         holders
     }
 
-    /// Visits those who are in the way of a waiter, with the mode that conflicts. Who is not in the list stands behind
-    /// everybody.
+    /// Visits those who are in the way of a waiter, with the mode that conflicts. A waiter that is not in the list
+    /// stands behind everybody.
     pub(super) fn obstacles(
         &self,
         slots: &Slots,

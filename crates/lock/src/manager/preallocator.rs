@@ -1,6 +1,7 @@
 //! The pre-allocator of the staged table (Jung et al. 2013, §4.3): a thread that keeps some segments of requests ready.
 //!
-//! Nobody waits for it: who finds nothing ready helps himself. It belongs to the lock manager and ends with it.
+//! Nobody waits for it: a thread that finds nothing ready helps itself. It belongs to the lock manager and ends with
+//! it.
 
 use foreshore_env::sync::{Arc, Condvar, Mutex, Weak};
 use foreshore_env::thread::{self, Builder, JoinHandle};

@@ -69,8 +69,8 @@ impl Wish {
         }
     }
 
-    /// Enters the queue for what was not free. Who then waits looks at the word until it has stopped, and calls
-    /// [`Wish::end`].
+    /// Enters the queue for what was not free. A thread that then waits looks at the word until it has stopped, and
+    /// calls [`Wish::end`].
     #[cold]
     pub(super) fn begin(
         &self,
@@ -101,8 +101,8 @@ impl Wish {
         })
     }
 
-    /// Whether somebody is in the way who will never be ended. Such a one waits for nobody and was there before, so
-    /// nobody who waits gets to be behind him later.
+    /// Whether a transaction is in the way that will never be ended. Such a one waits for nobody and was there before,
+    /// so no waiter gets to be behind it later.
     fn would_wait_for_ever(&self, manager: &LockManager, owner: SlotId) -> bool {
         let stays = |(slot, _)| manager.slots.get(slot).identity().is_some_and(|identity| identity.stays);
         manager.somebody_stays.load(Relaxed) && self.holders(manager, owner).into_iter().any(stays)

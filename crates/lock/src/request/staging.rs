@@ -1,8 +1,8 @@
 //! How the segments of the staged table come and go: Jung et al. 2013, §4.
 //!
 //! A segment is handed to one slot, which uses each of its requests once. A request that was released is unlinked
-//! later, by whoever cleans its chain; then its flag in the segment is cleared. Who clears the last flag retires the
-//! segment, and when nobody can be looking at it any more it is ready again.
+//! later, by whoever cleans its chain; then its flag in the segment is cleared. The thread that clears the last flag
+//! retires the segment, and when nobody can be looking at it any more it is ready again.
 //!
 //! ```text
 //!   fresh ──▶ ready ──▶ with a slot ──▶ retired ──▶ ready
@@ -47,7 +47,7 @@ const LOW_WATER: usize = 4;
 const HIGH_WATER: usize = 8;
 
 /// Which requests of a segment are in use or linked, in two levels: a bit of `top` is set while its word has any.
-/// Cleared by whoever unlinks a request, AcqRel: who clears the last has seen everything that was done before.
+/// Cleared by whoever unlinks a request, AcqRel: the one that clears the last has seen everything that was done before.
 #[derive(Debug)]
 pub(super) struct Emptiness {
     top: AtomicU64,

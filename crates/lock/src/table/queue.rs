@@ -143,8 +143,8 @@ impl<L: List> Queue<L> {
         });
     }
 
-    /// Visits those who are in the way of a wish of `slot`, with the mode that conflicts. Who is not in the queue
-    /// stands behind everybody.
+    /// Visits those who are in the way of a wish of `slot`, with the mode that conflicts. A transaction that is not in
+    /// the queue stands behind everybody.
     pub(super) fn obstacles(
         &self,
         requests: &Requests,

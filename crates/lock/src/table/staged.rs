@@ -175,7 +175,7 @@ impl Bucket {
         let is_first = self.queue.list.push(requests, request);
         // S1. Partners: the fences of conversions and of other newcomers; and that of who recycles (LOCK-14).
         order();
-        // Who is first has nobody ahead; a request that comes before it now would have to be linked before it.
+        // The first has nobody ahead; a request that comes before it now would have to be linked before it.
         let ahead = (!is_first).then(|| {
             self.queue.list.look_ahead(requests, request, |other| {
                 other.name() == name

@@ -155,7 +155,7 @@ mod real {
         }
     }
 
-    /// Who has said so is seen to wait, until it has said otherwise.
+    /// A thread that has said so is seen to wait, until it has said otherwise.
     #[test]
     fn the_receiver_learns_who_waits_for_room() {
         let (mut sender, mut receiver) = ring(1);

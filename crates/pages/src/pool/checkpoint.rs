@@ -84,7 +84,7 @@ impl BufferPool {
                 }
             }
             dirty.sort_unstable();
-            // Who has taken a frame for another page since has written this one.
+            // A thread that has taken a frame for another page since has written this one.
             for (_, index) in dirty.drain(..) {
                 sweep.visit(self.frame(index), &wanted)?;
                 if sweep.batch.is_full() {

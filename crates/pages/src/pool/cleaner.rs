@@ -250,7 +250,7 @@ impl Bell {
 
 impl BufferPool {
     /// Writes dirty pages ahead of the hand that have not been used since it passed: the parts of a round that no other
-    /// thread of the cleaner has taken. Who begins the round says where it is.
+    /// thread of the cleaner has taken. The thread that begins the round says where it is.
     fn clean_ahead(&self, begins: bool) -> Result<()> {
         let Cleaner { cursor, next_round, .. } = &self.cleaner;
         let window = (self.frame_count() / WINDOW_SHARE).max(1) as u64;

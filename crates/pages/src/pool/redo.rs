@@ -6,9 +6,9 @@
 //!
 //! Images and formats are applied without reading the page: every later record of the page follows in the log.
 //!
-//! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: who wrote
-//! it died before his sync, or that failed, and then the kernel takes the cache for clean. So it is written again
-//! before the log is released; but not where all that is written is lost at the end.
+//! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: the process
+//! that wrote it died before its sync, or that failed, and then the kernel takes the cache for clean. So it is written
+//! again before the log is released; but not where all that is written is lost at the end.
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, Result, StorageError};
 use foreshore_env::{

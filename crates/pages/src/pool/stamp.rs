@@ -1,4 +1,4 @@
-//! Stamps: what somebody keeps of a page that he has read without a latch, to learn later whether it is still the same.
+//! Stamps: what a thread keeps of a page that it has read without a latch, to learn later whether it is still the same.
 
 use foreshore_base::{FrameIndex, Lsn, PageId};
 use foreshore_latch::Version;

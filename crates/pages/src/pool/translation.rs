@@ -2,8 +2,8 @@
 //!
 //! The contract, which the tests beside this file check over every way: a page has at most one frame (PAGE-4), however
 //! many threads enter it at once; who asks for a page that nobody enters or takes out meanwhile is told the truth, but
-//! for one thing: while others come and go, `get` may miss a page that is there. Who is told "absent" enters the page
-//! before it does anything else, and `insert` is never wrong.
+//! for one thing: while others come and go, `get` may miss a page that is there. A thread that is told "absent" enters
+//! the page before it does anything else, and `insert` is never wrong.
 
 pub(super) mod baseline;
 mod table;

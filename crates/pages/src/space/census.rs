@@ -9,7 +9,7 @@ use crate::{layout::PAGE_HEADER_BYTES, pool::BufferPool};
 /// Where the hole ends that begins with a page, `from` itself if none does. A page of which a part lies in a hole does
 /// not.
 pub(crate) fn hole_end(file: &dyn DiskFile, from: u64, pages: u64) -> u64 {
-    // Who cannot say has none.
+    // A system that cannot say has none.
     let data = file.next_data(from * PAGE_BYTES as u64).unwrap_or(Some(0));
     data.map_or(pages, |place| place / PAGE_BYTES as u64).clamp(from, pages.max(from))
 }
@@ -25,8 +25,8 @@ impl BufferPool {
     }
 
     /// The first page from `from` on, which may be the end, of which there is something: in memory, in the file, or a
-    /// mark that it is in use. Holes of the file are passed over without being read. For who has the database to
-    /// himself.
+    /// mark that it is in use. Holes of the file are passed over without being read. For a caller that has the database
+    /// alone.
     pub fn next_page(&self, from: u64) -> u64 {
         let pages = self.page_count();
         let end = hole_end(&*self.file, from, pages);

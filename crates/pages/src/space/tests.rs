@@ -152,7 +152,7 @@ fn a_freed_page_is_overwritten_only_when_its_freeing_is_durable() {
         World::recover(world.disk.after_crash(CrashMode::DropUnsynced), &options(8), horizon).unwrap()
     };
     let (mut lost, mut rounds, start) = (0, 0, Instant::now());
-    // Who needs a frame may have the log flushed before the crash: then once more.
+    // A thread that needs a frame may have the log flushed before the crash: then once more.
     while rounds < 20 || (lost == 0 && start.elapsed() < FAR) {
         rounds += 1;
         let world = World::create_with_a_lazy_log(16);

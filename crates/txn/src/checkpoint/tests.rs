@@ -7,9 +7,9 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use super::*;
 use crate::{BeginOptions, Durability, Engine, EngineOptions, LogOptions, TxnError};
 
-/// Who was preempted between his look at the log's tail and his first slot announces a place that a checkpoint has
-/// released meanwhile. The next checkpoint made recovery begin there, and the database could not be opened again: "… is
-/// not in the log".
+/// A transaction that was preempted between its look at the log's tail and its first slot announces a place that a
+/// checkpoint has released meanwhile. The next checkpoint made recovery begin there, and the database could not be
+/// opened again: "… is not in the log".
 #[test]
 fn an_announcement_that_comes_late_does_not_reach_below_the_log() {
     let options = EngineOptions {
@@ -96,8 +96,8 @@ fn who_asked_for_a_checkpoint_is_content_with_that_of_another() {
     assert_eq!(engine.stats().checkpoints, before + 2);
 }
 
-/// Who waited for the mutex of the control file while the database was closed wrote that file when the lock file had
-/// been given back.
+/// A thread that waited for the mutex of the control file while the database was closed wrote that file when the lock
+/// file had been given back.
 #[test]
 fn nobody_takes_a_checkpoint_behind_the_last_one() {
     let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());

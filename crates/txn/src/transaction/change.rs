@@ -70,8 +70,8 @@ impl TxnSession {
         Ok(true)
     }
 
-    /// Ends a change. Who has no record yet keeps no slot either: he would keep the log from there on, for others who
-    /// need the room that he may be waiting for (TXN-36).
+    /// Ends a change. A transaction that has no record yet keeps no slot either: it would keep the log from there on,
+    /// for others that need the room that it may be waiting for (TXN-36).
     #[inline]
     pub(crate) fn end_change(&mut self) {
         if !self.has_records() {

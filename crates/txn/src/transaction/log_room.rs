@@ -7,7 +7,8 @@
 //! (TXN-35).
 //!
 //! Nobody waits for longer than [`PATIENCE`], but for a rollback that is under way, which ends: the oldest may be in
-//! the middle of a change and wait for a lock, or be prepared. Who waits for no lock does not wait here either.
+//! the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock does not wait here
+//! either.
 
 use foreshore_env::{
     thread,

@@ -71,7 +71,7 @@ impl Gathering {
         self.took = took;
     }
 
-    /// Somebody is about to begin batch `next`: how long he is to wait for others first.
+    /// A thread is about to begin batch `next`: how long it is to wait for others first.
     pub(super) fn begin(&mut self, next: u64) -> Option<Duration> {
         let patience = (self.took / SHARE).min(MOST);
         if self.is_on() {
@@ -156,7 +156,7 @@ mod tests {
         gathering.arrive(4);
         gathering.batch_ended(3, LEAST);
         assert_eq!(gathering.begin(4), None);
-        // Who has given up is not expected.
+        // A thread that has given up is not expected.
         ended(&mut gathering, 4, (0, 2));
         gathering.leave(5);
         gathering.batch_ended(5, LONG);

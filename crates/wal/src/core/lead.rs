@@ -1,12 +1,12 @@
-//! Who would wake the flusher and wait for it is the flusher himself, for one batch, if that sleeps.
+//! A thread that would wake the flusher and wait for it is the flusher itself, for one batch, if that sleeps.
 //!
 //! A thread that commits alone would wait for two wake-ups besides the sync, which take a third of its time on a good
-//! disk. He who leads makes everything durable that is there, and wakes those who waited meanwhile, as the flusher
-//! does. If some wait for the next batch when his is over, the flusher goes on, so nobody flushes for others more than
-//! once; as long as somebody always waits, that thread does it all.
+//! disk. The thread that leads makes everything durable that is there, and wakes those that waited meanwhile, as the
+//! flusher does. If some wait for the next batch when its own is over, the flusher goes on, so nobody flushes for
+//! others more than once; as long as somebody always waits, that thread does it all.
 //!
-//! Before a batch those whom the last one served are waited for (`gather.rs`). Whoever comes first sleeps until that
-//! moment is over, and leads then; but if he who is the last to come finds him asleep, he leads.
+//! Before a batch those that the last one served are waited for (`gather.rs`). The thread that comes first sleeps until
+//! that moment is over, and leads then; but if the last one to come finds it asleep, that one leads.
 
 use std::mem;
 
@@ -17,10 +17,10 @@ use super::{
     wait::{Stop, Waiting},
 };
 
-/// What somebody does who waits for a batch.
+/// What a thread does that waits for a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Turn {
-    /// He makes it durable.
+    /// It makes the batch durable.
     Lead,
     /// That, at this time, unless somebody has begun meanwhile.
     LeadAt(Instant),
@@ -55,7 +55,7 @@ impl Waiting {
     }
 }
 
-/// Whoever leads, until he is done with it: also by a panic.
+/// The thread that leads, until it is done with it: also by a panic.
 pub(super) struct Leader<'a> {
     pub(super) core: &'a Core,
     pub(super) is_done: bool,

@@ -26,9 +26,9 @@ const MOST_ENDED: usize = 4;
 /// the system note durably which blocks have been written, and so it does that for many at a time.
 const AHEAD_BYTES: u64 = 64 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// How often somebody only yields to who is in the middle of an append, before he sleeps.
+/// How often a thread only yields to another that is in the middle of an append, before it sleeps.
 const YIELDS: u32 = 16;
-/// How long he sleeps then.
+/// How long it sleeps then.
 const NAP: Duration = Duration::from_micros(50);
 
 // So no piece begins or ends with a part of a block that is not of the log.
@@ -199,7 +199,7 @@ fn blocks(room: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
 pub(super) struct Stalls(u32);
 
 impl Stalls {
-    /// Somebody has claimed a place and not yet published: lets him run.
+    /// A thread has claimed a place and not yet published: lets it run.
     pub(super) fn wait(&mut self) {
         self.0 += 1;
         if self.0 <= YIELDS {

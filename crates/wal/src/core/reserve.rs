@@ -5,9 +5,9 @@
 //! and for images of pages. The space is that of segments that have their length already. So on a full disk work is
 //! refused while the log can still take all that ends work, and nobody is told of it by a log that has died.
 //!
-//! A thread of its own makes spares ahead of the tail (`maker.rs`). Who comes up to the limit before it has waits, as
-//! for room in the ring; if there is no more space, he is told that the log is full. Then a checkpoint may let segments
-//! go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
+//! A thread of its own makes spares ahead of the tail (`maker.rs`). A thread that comes up to the limit before it has
+//! waits, as for room in the ring; if there is no more space, it is told that the log is full. Then a checkpoint may
+//! let segments go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
 
 use foreshore_base::{Result, StorageError, is_disk_full};
 use foreshore_env::sync::atomic::Ordering;

@@ -1,10 +1,10 @@
 //! Waiting: for a flush, for room in the ring, and the flusher, the writer and the maker of spares for work.
 //!
-//! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
-//! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
-//! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append). Before it
-//! begins, those whom the last one satisfied may come back with more: see `gather.rs`. Who finds the flusher asleep
-//! makes the batch durable himself: see `lead.rs`.
+//! Group commit: the flusher works in batches. A thread that waits for a record of the running batch sleeps until that
+//! ends, one that waits for a later record until the next ends, on two condition variables in turn. So a batch wakes
+//! those that it has satisfied and nobody else (unless it ended early, because somebody was in the middle of an
+//! append). Before it begins, those that the last one satisfied may come back with more: see `gather.rs`. A thread that
+//! finds the flusher asleep makes the batch durable itself: see `lead.rs`.
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
@@ -102,7 +102,7 @@ impl Core {
             let number = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
             waiting.gathering.arrive(number);
             let batch = &self.batches[(number % 2) as usize];
-            // Who has a deadline does not lead: a sync has none.
+            // A thread that has a deadline does not lead: a sync has none.
             let turn = if deadline.is_none() { waiting.turn(&mut gatherer) } else { Turn::Wait };
             waiting = match turn {
                 Turn::Lead => self.lead(waiting),

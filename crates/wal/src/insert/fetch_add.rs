@@ -28,8 +28,8 @@
 //! or fail.
 //!
 //! So limits are kept exactly, however many append and wherever each of them is stopped: what is in an open block was
-//! allowed before it was opened, and all else is asked for by whoever has the tail to himself. (Limits do not fall
-//! below what they have allowed.) Near a limit no block is open, and each claim takes a turn.
+//! allowed before it was opened, and all else is asked for by whoever has the tail alone. (Limits do not fall below
+//! what they have allowed.) Near a limit no block is open, and each claim takes a turn.
 
 use foreshore_env::{
     CachePadded, hint,
@@ -52,7 +52,7 @@ const UNIT: u64 = 8;
 const MAX_BLOCKS: u64 = 1 << (63 - OFFSET_BITS);
 /// The largest block.
 pub(super) const MAX_BLOCK_BYTES: u64 = 1 << 20;
-/// How often somebody only spins who waits for another's turn to end, before he lets others run.
+/// How often a thread only spins that waits for another's turn to end, before it lets others run.
 const SPINS: u64 = 64;
 
 // A thread adds once while somebody has the turn: the longest record of each of 16,384 threads has room in the offset.
@@ -175,7 +175,7 @@ impl FetchAdd {
         granted.map(|()| Claimed { place, end })
     }
 
-    /// Somebody is on the way from his addition to his swap.
+    /// A thread is on the way from its addition to its swap.
     #[cold]
     fn wait_for_turn(&self) {
         let over = || !self.is_left(self.word.load(Ordering::Relaxed));

@@ -131,8 +131,8 @@ impl Directory {
         *count += 1;
     }
 
-    /// The owner keeps hitting for a part of the transfer. Who stores is seen at once, so nobody may look who has not
-    /// waited for the line: the owner keeps it for others alone.
+    /// The owner keeps hitting for a part of the transfer. A core that stores is seen at once, so nobody may look who
+    /// has not waited for the line: the owner keeps it for others alone.
     #[inline]
     fn retain(&mut self, number: LineNumber, owner: u16, now: u64, latency: u64, touch: Touch) {
         let kept = if touch == Touch::Store { 0 } else { self.profile.retention_percent };
@@ -151,8 +151,8 @@ impl Directory {
         if touch == Touch::Load && !from_memory && !migrates {
             line.owner = NOBODY;
         } else {
-            // Who loads what nobody has, or what its owner has changed where lines migrate, may change it, too, and
-            // need not ask.
+            // A core that loads what nobody has, or what its owner has changed where lines migrate, may change it, too,
+            // and need not ask.
             line.owner = core as u16;
             if line.watched && (touch != Touch::Load || !from_memory) {
                 self.moved.push(number);

@@ -23,7 +23,7 @@ pub(super) struct Core {
     /// The thread that ran here last, of those that do not work in the background, and where in the source it sleeps,
     /// while it does. Threads with names do, unless they have said otherwise: nobody's work waits while they sleep.
     pub(super) sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
-    /// Who runs spins, and sees the same until a line moves.
+    /// The thread that runs spins, and sees the same until a line moves.
     pub(super) spin: Option<Spin>,
 }
 

@@ -32,7 +32,7 @@ impl Machine {
         self.computed_before + spent - self.spent[Spent::Idle as usize]
     }
 
-    /// Who runs on this core leaves it.
+    /// The thread that runs on this core leaves it.
     pub(super) fn count_turn(&mut self, core: usize) {
         let core = &self.cores[core];
         if let Some(thread) = core.running {

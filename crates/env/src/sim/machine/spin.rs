@@ -14,8 +14,8 @@ pub(super) struct Spin {
 }
 
 impl Machine {
-    /// Who runs has looked at one word, paused, and would do so up to `rounds` times more; the look took `took`.
-    /// Whether all looks will be alike until that line moves: then it is to leave by `Leave::Spin`.
+    /// The thread that runs has looked at one word, paused, and would do so up to `rounds` times more; the look took
+    /// `took`. Whether all looks will be alike until that line moves: then it is to leave by `Leave::Spin`.
     pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
         let Some(line) = self.directory.looked_at(self.here, took) else { return false };
         let period = took + self.costs.pause;
@@ -23,8 +23,8 @@ impl Machine {
         true
     }
 
-    /// Who runs pauses: if it has just looked at a word, what that look took is a part of its spinning, and no useful
-    /// computing.
+    /// The thread that runs pauses: if it has just looked at a word, what that look took is a part of its spinning, and
+    /// no useful computing.
     pub(in crate::sim) fn paused(&mut self) {
         // Unless what was counted until then is forgotten.
         let looked = self.directory.paused(self.here).min(self.spent[Spent::Computing as usize]);
@@ -34,14 +34,14 @@ impl Machine {
 
     /// Rounds that passed while the thread, which runs again, saw the same.
     pub(in crate::sim) fn spun(&mut self) -> u64 {
-        let thread = self.cores[self.here].running.expect("who asks runs");
+        let thread = self.cores[self.here].running.expect("the thread that asks runs");
         self.spun[thread]
     }
 
     /// The core that ran sleeps until its line moves, its rounds are over, or its slice is.
     pub(super) fn lie_in_wait(&mut self) {
         let here = self.here;
-        let line = self.cores[here].spin.as_ref().expect("who spins has said so").line;
+        let line = self.cores[here].spin.as_ref().expect("a thread that spins has said so").line;
         self.directory.watch(here, line);
         self.look_at_slice(here);
     }

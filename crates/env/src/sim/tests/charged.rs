@@ -61,7 +61,7 @@ fn who_waits_for_its_stores_waits_for_their_lines() {
     assert!(hottest.moves > 1000 && hottest.waited > report.memory_ps / 2, "{report:?}");
 }
 
-/// Who waits by looking computes nothing useful, whether the simulator runs each look or not.
+/// A thread that waits by looking computes nothing useful, whether the simulator runs each look or not.
 #[test]
 fn looks_of_a_spinning_loop_are_spinning() {
     for sleeps in [true, false] {

@@ -8,7 +8,7 @@ use crate::{
     time::{Duration, Instant, computed},
 };
 
-/// Who sleeps does not compute, two compute twice as long as one, and counting anew takes nothing away.
+/// A thread that sleeps does not compute, two compute twice as long as one, and counting anew takes nothing away.
 #[test]
 fn sleep_is_no_computation() {
     const NAP: Duration = Duration::from_millis(500);

@@ -179,7 +179,7 @@ fn waking_takes_what_the_machine_needs() {
     );
 }
 
-/// Who has waited for a line has a part of its way behind it.
+/// A core that has waited for a line has a part of its way behind it.
 #[test]
 fn lines_move_faster_when_many_want_them() {
     let took = |queued_percent| {
@@ -354,7 +354,7 @@ fn sharers_forget_too() {
     assert!(report.lines_from_socket < 1200, "{report:?}");
 }
 
-/// Who comes to a line that is on its way from memory waits until it has come.
+/// A core that comes to a line that is on its way from memory waits until it has come.
 #[test]
 fn memory_answers_both_no_earlier_than_the_first() {
     let words = lines(100);

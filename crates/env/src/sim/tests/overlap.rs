@@ -144,7 +144,7 @@ fn what_is_prefetched_is_under_way() {
     assert!(disturbed - there > 0.9 * load, "{there} {disturbed} {load}");
 }
 
-/// Who has looked at a word as often as the last time when it changes is already at what he does then.
+/// A thread that has looked at a word as often as the last time when it changes is already at what it does then.
 #[test]
 fn what_follows_as_many_looks_as_before_is_foreseen() {
     const ROUND: u64 = 10_000;

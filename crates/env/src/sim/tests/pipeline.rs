@@ -21,7 +21,7 @@ fn took(
     (report, per_line)
 }
 
-/// Who loads a line that nobody has may change it, too: it comes once.
+/// A core that loads a line that nobody has may change it, too: it comes once.
 #[test]
 fn what_nobody_else_has_is_owned_by_who_loads_it() {
     let (report, _) = took(

@@ -6,10 +6,10 @@
 //! | wound-wait | wounds the younger | waits |
 //!
 //! Under wait-die everybody waits for younger ones, under wound-wait for older ones; around a cycle neither is
-//! possible. Who stands before a waiter in a queue counts like a holder. Somebody may get into the way of a waiter
-//! later (a conversion that is granted past it): that is seen at its next look, after a nap at most, and so a cycle
-//! lasts no longer. A transaction that is run again keeps its age, so it is the oldest in the end, and nobody makes it
-//! give way.
+//! possible. A request that stands before a waiter in a queue counts like a holder. Somebody may get into the way of a
+//! waiter later (a conversion that is granted past it): that is seen at its next look, after a nap at most, and so a
+//! cycle lasts no longer. A transaction that is run again keeps its age, so it is the oldest in the end, and nobody
+//! makes it give way.
 //!
 //! Here a wound takes effect when the wounded one waits, at once if it does already. One that never waits again is in
 //! no cycle and ends soon; killing it at its next step, as the paper has it, would cost its work and a look at shared

@@ -135,8 +135,8 @@ impl Inherited {
                 give(request, Some(name));
                 continue;
             }
-            // Somebody may have been there before; a request that he is about to take from the table is not the slot's
-            // yet.
+            // Another thread may have been there before; a request that it is about to take from the table is not the
+            // slot's yet.
             place.wait_for_reclaimer();
             if place.word.load(Acquire) & STATE == RECLAIMED {
                 give(RequestIndex(place.request.load(Relaxed)), None);
@@ -289,7 +289,7 @@ mod tests {
         assert!(manager.is_empty() && requests().is_empty());
     }
 
-    /// Who releases and is dropped then, as transactions are, has ended once, not twice.
+    /// An owner that releases and is dropped then, as transactions are, has ended once, not twice.
     #[test]
     fn a_drop_after_the_release_takes_nothing_from_heirs() {
         let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };

@@ -135,8 +135,8 @@ fn an_intent_that_is_taken_back_is_in_nobodys_way() {
     });
 }
 
-/// Who waits for an absolute lock gets it when the holders before it are gone, however many intents have come
-/// meanwhile. Each of them was in its way for a moment, and of many that do not wait, one always.
+/// A transaction that waits for an absolute lock gets it when the holders before it are gone, however many intents have
+/// come meanwhile. Each of them was in its way for a moment, and of many that do not wait, one always.
 #[test]
 fn an_intent_that_comes_later_is_in_nobodys_way() {
     bounded(|| {
@@ -156,7 +156,7 @@ fn an_intent_that_comes_later_is_in_nobodys_way() {
 }
 
 /// A transaction gives back the first of three locks, and the others move down by one: whoever asks for one of them
-/// meanwhile sees it. He saw neither place of the second when he had passed its new one before the move, and came to
+/// meanwhile sees it. It saw neither place of the second when it had passed its new one before the move, and came to
 /// its old one after the third had got that.
 #[test]
 fn a_lock_that_moves_is_seen() {

@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
 //! ```
 //!
-//! Who waits does not sleep here: a wait that has not been ended although nobody is in its way, when all threads have
+//! A waiter does not sleep here: a wait that has not been ended although nobody is in its way, when all threads have
 //! gone, is a lost wake-up. Faults are planted to show that the models see them.
 
 use std::cell::Cell;
@@ -29,17 +29,17 @@ use crate::table::wakes::Wakes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) enum Fault {
     None,
-    /// Who has the latch does not guard the list.
+    /// The thread that has the latch does not guard the list.
     Guard,
     /// A tag is left by a load and a store.
     Tag,
     /// A list stays shared when somebody in it wants more.
     Doubt,
-    /// Who comes beside the latch does not release what it has written into its request.
+    /// A thread that comes beside the latch does not release what it has written into its request.
     Comes,
-    /// Who goes beside the latch does not release what it has done.
+    /// A thread that goes beside the latch does not release what it has done.
     Goes,
-    /// Who guards the list does not acquire what those have written who are in it.
+    /// The thread that guards the list does not acquire what those in it have written.
     Guards,
 }
 
@@ -262,7 +262,7 @@ fn a_writer_waits_for_all_sharers() {
     );
 }
 
-/// Who waits for a request that is alone is granted the lock when it goes, whichever way that is.
+/// A waiter for a request that is alone is granted the lock when it goes, whichever way that is.
 #[test]
 fn a_release_and_a_waiter() {
     explore(

@@ -1,8 +1,8 @@
 //! The list of the staged table: Jung et al. 2013, Figures 4 and 5.
 //!
-//! Who appends exchanges the tail and then links its predecessor to itself; who walks waits for a link that is not
-//! there yet. A released request stays where it is, obsolete, until somebody cleans the chain; it keeps its own link,
-//! so who stands on it finds the way on.
+//! A thread that appends exchanges the tail and then links its predecessor to itself; one that walks waits for a link
+//! that is not there yet. A released request stays where it is, obsolete, until somebody cleans the chain; it keeps its
+//! own link, so a thread that stands on it finds the way on.
 //!
 //! Where this departs from the paper: its `next_pointer_update` lets everybody skip over obsolete requests at any time,
 //! and an obsolete tail may be cut off while somebody links behind it (RELIABILITY §2.4). Here one cleans at a time,

@@ -4,7 +4,7 @@
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
 //! ```
 //!
-//! Who waits does not sleep here: a wait that has not been ended although nobody is in its way, when all threads have
+//! A waiter does not sleep here: a wait that has not been ended although nobody is in its way, when all threads have
 //! gone, is a lost wake-up. Faults are planted to show that the models see them.
 
 use std::cell::Cell;

@@ -146,8 +146,8 @@ fn an_idle_old_transaction_pins_only_what_it_holds() {
     assert!(table.is_empty());
 }
 
-/// Others may wait for the locks of who needs requests: he looks at a few buckets, and all have had their turn when as
-/// many requests were used as there are buckets.
+/// Others may wait for the locks of a thread that needs requests: it looks at a few buckets, and all have had their
+/// turn when as many requests were used as there are buckets.
 #[test]
 fn who_needs_requests_sweeps_as_many_buckets_as_a_segment_has_requests() {
     const MANY: usize = 64 * SEGMENT;
@@ -330,8 +330,8 @@ fn preallocator_works_and_ends() {
     assert_eq!(Arc::strong_count(&signal), 1, "the thread has gone");
 }
 
-/// A conversion waits, and somebody asks for the lock who has not seen that yet. He is in no digest (LOCK-11), and a
-/// look between two naps took that for a fault.
+/// A conversion waits, and a transaction asks for the lock that has not seen that yet. It is in no digest (LOCK-11),
+/// and a look between two naps took that for a fault.
 #[test]
 fn a_claim_is_in_the_way_for_a_moment_only() {
     worlds::run(claim_passes_a_wait);

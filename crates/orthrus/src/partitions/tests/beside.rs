@@ -76,7 +76,7 @@ fn who_waits_for_a_lock_beside_a_plan_gets_it_and_no_message_goes() {
     thread::sleep(Duration::from_millis(20));
     assert!(done.lock().is_empty());
     may_commit.store(true, Ordering::SeqCst);
-    // Who waited may be done before the one who gave the lock back has noted its own end.
+    // The waiter may be done before the one who gave the lock back has noted its own end.
     assert!(wait_for(|| done.lock().len() == 2), "{:?}", partitions.stats());
     assert!(wait_for(|| partitions.stats().done == 2));
     let stats = partitions.stats();

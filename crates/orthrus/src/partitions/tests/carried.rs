@@ -1,5 +1,5 @@
-//! With locks: transactions of an engine, whose footprints lie in all partitions. Nobody here wakes by himself: who is
-//! not rung for sleeps on, and the test waits in vain.
+//! With locks: transactions of an engine, whose footprints lie in all partitions. No thread here wakes by itself: who
+//! is not rung for sleeps on, and the test waits in vain.
 
 use std::path::Path;
 

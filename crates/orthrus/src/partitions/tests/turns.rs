@@ -80,7 +80,7 @@ fn nobody_is_forgotten_behind_a_long_one_while_the_others_are_full() {
     assert!(wait_for(|| partitions.stats().in_flight == 0));
 }
 
-/// Of two jobs that come one right after the other, each wakes a thread of its own. Nobody here wakes by himself.
+/// Of two jobs that come one right after the other, each wakes a thread of its own. No thread here wakes by itself.
 #[test]
 fn each_job_wakes_another_sleeper() {
     let options = PartitionOptions { execution_threads: 4, window: 1, pin_threads: false, ..OPTIONS };

@@ -27,7 +27,7 @@ fn a_wait_while_the_process_was_stopped_is_no_fault() {
     assert_eq!(limits[0], past);
     assert!(limits[1] > past + Duration::from_secs(50) && limits[2] >= limits[1], "{limits:?}");
 
-    // Who was there all the time has a reason to complain.
+    // A thread that was there all the time has a reason to complain.
     let (outcome, limits) = wait(Patience::ENDLESS, FEWEST_LOOKS / 2, 9);
     assert!(matches!(outcome, Err(StorageError::Io { source, .. }) if source.kind() == ErrorKind::TimedOut));
     assert_eq!(limits.len(), 2);

@@ -52,8 +52,8 @@ fn hardly_anybody_writes(cleaners: usize) -> Result<(), String> {
     if own * 20 <= evictions { Ok(()) } else { Err(format!("{own} of {evictions}")) }
 }
 
-/// Nothing can be written while the log's disk stands still. Who needs a frame then is told so in bounded time, whether
-/// it waits for the cleaner or writes for itself, and nothing is left behind.
+/// Nothing can be written while the log's disk stands still. A thread that needs a frame then is told so in bounded
+/// time, whether it waits for the cleaner or writes for itself, and nothing is left behind.
 #[test]
 fn a_log_that_stands_still_exhausts_the_pool_in_bounded_time() {
     over_all(|| {

@@ -88,7 +88,7 @@ mod tests {
     fn a_page_is_in_its_list_once_and_is_waited_for() {
         for count in [1, 128] {
             let begun = Instant::now();
-            // Who comes late on a busy machine finds nobody to wait for: then once more.
+            // A thread that comes late on a busy machine finds nobody to wait for: then once more.
             while !is_waited_for(count) {
                 assert!(begun.elapsed() < FAR, "nobody waits");
             }

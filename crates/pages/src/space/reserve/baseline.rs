@@ -35,8 +35,8 @@ impl Space {
         page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
     }
 
-    /// [`Space::candidate_uncached`], one thread at a time. Who holds a bitmap page waits for nobody here, so this
-    /// ends.
+    /// [`Space::candidate_uncached`], one thread at a time. A thread that holds a bitmap page waits for nobody here, so
+    /// this ends.
     pub(super) fn candidate_alone(
         &self,
         pool: &BufferPool,

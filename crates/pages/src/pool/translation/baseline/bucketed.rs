@@ -1,5 +1,5 @@
-//! A hash table with a mutex for each bucket: Shore-MT's "bpool1" (§7.2). Who looks for a hot page takes its mutex each
-//! time.
+//! A hash table with a mutex for each bucket: Shore-MT's "bpool1" (§7.2). A thread that looks for a hot page takes its
+//! mutex each time.
 
 use foreshore_base::{FrameIndex, PageId};
 use foreshore_env::sync::Mutex;
