@@ -67,7 +67,7 @@ enum What {
     Intent(intent::IntentArgs),
     /// The ladder of Shore-MT: record insertion, from one mutex around everything to the engine as it is, step by step.
     Ladder(ladder::LadderArgs),
-    /// Single accesses to memory: own words, lines near and far, and such as two threads hand to each other.
+    /// Single accesses to memory: own words, lines near and far, and lines that two threads hand to each other.
     Memory(memory::MemoryArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
@@ -78,7 +78,7 @@ enum What {
     /// Ways of waiting for locks: TPC-B, where nobody deadlocks, with Dreadlocks that spin, sleep or both (Kimura et
     /// al. 2012).
     Dreadlocks(deadlocks::DreadlocksArgs),
-    /// Policies against deadlocks: transactions that update tellers in order, and who gives way for nothing.
+    /// Policies against deadlocks: transactions that update tellers in order, and how many give way for nothing.
     Nodeadlock(deadlocks::NodeadlockArgs),
     /// Key-range modes: ranges of a small table, read and updated, with precise modes and with coarser ones (Kimura et
     /// al. 2012).
@@ -87,7 +87,7 @@ enum What {
     Constants(constants::ConstantsArgs),
     /// Early lock release: commits that wait for a slow disk, with and without their locks, side by side.
     Elr(commit::ElrArgs),
-    /// Deadlocks between pipelines: who gives way, side by side.
+    /// Deadlocks between pipelines: which transaction gives way, side by side.
     Killpolicy(commit::KillArgs),
 }
 
@@ -111,11 +111,11 @@ pub(crate) struct CommonArgs {
     /// How long to run before measuring [default: 1; simulated: 0.005].
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     warm_up: Option<Duration>,
-    /// Measure so many transactions of one thread instead of a time; for callgrind.
+    /// Measure this many transactions of one thread instead of a time; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "warm_up", "threads"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// When a commit counts: on the disk, or at once; pipelined: at once, but its flush is asked for, and locks that
+    /// What a commit waits for: the disk, or nothing; pipelined: nothing, but its flush is asked for, and locks that
     /// are not released early are kept until then.
     #[arg(long, default_value = "sync", value_parser = any_name::<Durability>())]
     pub(crate) durability: Durability,
@@ -123,23 +123,23 @@ pub(crate) struct CommonArgs {
     #[arg(long, default_value = "serializable",
           value_parser = any_name::<Isolation>())]
     pub(crate) isolation: Isolation,
-    /// How transactions come to their locks: each when it is needed; all before they run, as the workload foresees them
-    /// or, where it cannot, by a first run without effect; or all before they run, always by such a run. Partitioned:
-    /// as planned, on threads of the engine, some of which lock and some run transactions (`--set control_threads=1`,
+    /// How transactions get their locks: each when it is needed; all before they run, as the workload foresees them or,
+    /// where it cannot, by a first run without effect; or all before they run, always by such a run. Partitioned: as
+    /// planned, on threads of the engine, some of which lock and some run transactions (`--set control_threads=1`,
     /// `--set execution_threads=2`); the threads of `--threads` draw transactions, give them away and wait for results.
     /// Partitioned-store: no locks, one latch for each partition, to measure against.
     #[arg(long, default_value = "dynamic",
           value_parser = any_name::<Execution>())]
     pub(crate) execution: Execution,
-    /// Divide the keys among so many partitions, as the workload says (YCSB by the number of the record, TPC-C by the
+    /// Divide the keys among this many partitions, as the workload says (YCSB by the number of the record, TPC-C by the
     /// warehouse): each has a control thread of its own [default: by hash, among control_threads].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     partitions: Option<u16>,
-    /// Who draws transactions, for `--execution partitioned`: the threads of `--threads`, or the engine's own that run
-    /// them, as in the paper; then the others have nothing to do.
+    /// Which threads draw transactions, for `--execution partitioned`: the threads of `--threads`, or the engine's own
+    /// that run them, as in the paper; then the others have nothing to do.
     #[arg(long, value_name = "WHO", default_value = "clients", value_parser = any_name::<DrawnBy>())]
     pub(crate) drawn_by: DrawnBy,
-    /// Transactions that each of those who draw has under way, at most; for `--execution partitioned` [default: 32].
+    /// Transactions that each thread that draws has under way, at most; for `--execution partitioned` [default: 32].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     in_flight: Option<u16>,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.

@@ -43,7 +43,7 @@ interrupted, and what was run until then is judged.";
 
 #[derive(Subcommand)]
 enum ExperimentCommand {
-    /// What there is.
+    /// Lists the experiments.
     List(ListArgs),
     /// Runs experiments, and judges the papers' claims by them.
     Run(RunArgs),
@@ -67,13 +67,13 @@ pub(crate) struct RunArgs {
     /// Few points, little data, short runs [default].
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// The papers' points, as far as this goes: hours.
+    /// The papers' points, as far as possible: hours.
     #[arg(long)]
     full: bool,
     /// Where answers are stored.
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
     out: PathBuf,
-    /// Run again what is stored already.
+    /// Run again even what is stored already.
     #[arg(long)]
     again: bool,
     /// The simulating program [default: target/sim/release/foreshore, made by `cargo sim` where it is missing].

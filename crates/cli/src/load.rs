@@ -70,10 +70,10 @@ pub(crate) struct LoadArgs {
     /// The column or field that is the value.
     #[arg(long, value_name = "NAME")]
     value_column: Option<String>,
-    /// Overwrite entries that are there, instead of stopping at them.
+    /// Overwrite entries that exist already, instead of stopping at them.
     #[arg(long)]
     replace: bool,
-    /// Entries in a commit.
+    /// How many entries are committed together.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// An option of the database, with its unit: `--set pool_bytes=1GiB`. May be repeated.

@@ -32,7 +32,7 @@ use stage::Stage;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct ScriptArgs {
-    /// The database, which is made if it is not there.
+    /// The database, which is made if it does not exist.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// An option of the database, with its unit: `--set deadlock_policy=wait_die`. May be repeated.

@@ -63,7 +63,7 @@ Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could
 
 #[derive(Subcommand)]
 enum SimulateCommand {
-    /// Loads a workload, runs it on so many cores, prints what `bench` prints and what the cores did.
+    /// Loads a workload, runs it on simulated cores, prints what `bench` prints and what the cores did.
     Bench(Box<SimulateBenchArgs>),
     /// Counts what locks cost: atomic changes, fences, latches, allocations of each operation.
     Locks(SimulateLocksArgs),
@@ -224,7 +224,7 @@ struct MachineArgs {
     /// How long the old owner of a cache line keeps hitting it, in percent of a transfer [default: the machine's].
     #[arg(long, global = true, value_name = "P", value_parser = clap::value_parser!(u64).range(..=100))]
     retention: Option<u64>,
-    /// The cost of everything beyond the own socket, in percent of the machine's.
+    /// The cost of everything beyond a core's own socket, in percent of the machine's.
     #[arg(long, global = true, value_name = "P", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(..=10_000))]
     remote: u64,
@@ -237,13 +237,13 @@ struct MachineArgs {
 #[derive(Args, Clone)]
 #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
 struct CampaignArgs {
-    /// The seeds of a campaign: one, which is run in this process and told of, or A..B without B.
+    /// The seeds of a campaign: one, which is run in this process and reported, or A..B without B.
     #[arg(long, required = true, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Option<std::ops::Range<u64>>,
     /// Runs at the same time [default: as many as processors].
     #[arg(long, value_name = "N", value_parser = one_or_more)]
     jobs: Option<usize>,
-    /// End the campaign when so many runs have failed.
+    /// End the campaign when this many runs have failed.
     #[arg(long, value_name = "N", value_parser = one_or_more)]
     stop_after: Option<usize>,
     /// Look for a smaller run that fails, for each that fails.
@@ -270,7 +270,7 @@ struct CampaignArgs {
     /// Write the schedule to this file.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     keep_turns: Option<PathBuf>,
-    /// Tell of no failure before the end.
+    /// Report no failure before the end.
     #[arg(skip)]
     only_outcome: bool,
 }

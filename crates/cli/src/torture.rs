@@ -65,7 +65,7 @@ pub(crate) struct TortureArgs {
     /// hang.
     #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     life: u64,
-    /// How the child's transactions come to their locks: as `bench` has it.
+    /// How the child's transactions get their locks: as `bench` has it.
     #[arg(long, default_value = "dynamic",
           value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance", "partitioned"]))]
     execution: Execution,
@@ -76,8 +76,7 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "CLASS", conflicts_with_all = ["power_cut", "child", "life"],
           value_parser = PossibleValuesParser::new(FaultClass::NAMES).try_map(|name| name.parse::<FaultClasses>()))]
     faults: Option<FaultClasses>,
-    /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. Again for another
-    /// one.
+    /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     set: Vec<(String, String)>,
     /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].

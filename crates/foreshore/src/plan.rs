@@ -23,7 +23,7 @@ use crate::{
     value::Value,
 };
 
-/// How [`Database::transact`] comes to its locks. Transactions of either kind may run in a database at the same time.
+/// How [`Database::transact`] gets its locks. Transactions of either kind may run in a database at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Execution {
     /// Each when it is needed. Transactions that meet in another order may deadlock; one of them then runs again.

@@ -30,7 +30,7 @@ pub(crate) struct ElrArgs {
     /// Shares of the updates of TPC-B that only read, 0 to 1.
     #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "0,0.5,1", value_parser = parse_ratio)]
     read_ratio: Vec<f64>,
-    /// What becomes of the locks of a commit on its way to the disk; the others are compared with the first.
+    /// Which locks of a commit are released while it is on its way to the disk; the others are compared with the first.
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "off,shared,shared_and_exclusive",
           value_parser = |text: &str| setting("early_lock_release", text))]
     elr: Vec<String>,
@@ -53,7 +53,7 @@ locks run one at a time, so the ratio is at most the number of cores.";
 #[derive(Args)]
 #[command(after_help = KILL_EXAMPLES)]
 pub(crate) struct KillArgs {
-    /// Who gives way in a deadlock; the others are compared with the first.
+    /// Which transaction gives way in a deadlock; the others are compared with the first.
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "longest_pipeline,youngest,shortest_pipeline",
           value_parser = |text: &str| setting("victim_policy", text))]
     policy: Vec<String>,
@@ -72,7 +72,7 @@ or the youngest; with one of 30 µs the difference is small.";
 
 #[derive(Args)]
 struct SharedArgs {
-    /// What every sync of the log takes longer than the disk needs, with its unit.
+    /// By how much every sync of the log takes longer than the disk needs, with its unit.
     #[arg(long, value_name = "T,…", value_delimiter = ',', default_value = "30us,10ms",
           value_parser = parse_latency)]
     log_latency: Vec<String>,
@@ -115,7 +115,7 @@ struct SharedArgs {
     /// Show no progress.
     #[arg(long)]
     quiet: bool,
-    /// Only the run of this number, in the order in which they take turns: what a process is told that has the run's
+    /// Only the run of this number, in the order in which they take turns: given to the process that has the run's
     /// machine.
     #[cfg(foreshore_sim)]
     #[arg(long, hide = true)]

@@ -51,7 +51,7 @@ pub(super) struct CompareArgs {
     /// How long each run lasts before it is measured.
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
     warm_up: Duration,
-    /// When a commit counts: on the disk, or at once.
+    /// What a commit waits for: the disk, or nothing.
     #[arg(long, default_value = "lazy", value_parser = names::<Durability>(&["sync", "lazy"]))]
     durability: Durability,
     /// Memory for the cache of every engine that has one.

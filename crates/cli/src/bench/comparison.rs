@@ -41,7 +41,7 @@ pub(crate) struct ComparisonArgs {
     /// How long to run before measuring, in each round.
     #[arg(long, value_name = "S", default_value = "0.2", value_parser = parse_seconds)]
     warm_up: Duration,
-    /// When a commit counts: on the disk, or at once.
+    /// What a commit waits for: the disk, or nothing.
     #[arg(long, default_value = "lazy", value_parser = names::<Durability>(&["sync", "lazy"]))]
     durability: Durability,
     /// The isolation of the transactions.

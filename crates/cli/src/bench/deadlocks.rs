@@ -12,8 +12,8 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = DREADLOCKS_EXAMPLES)]
 pub(crate) struct DreadlocksArgs {
-    /// How waiters pass their time: as on the road, or as in the paper (digests are Bloom filters there, and who finds
-    /// itself in one gives way at once).
+    /// How waiters pass their time: as on the road, or as in the paper (digests are Bloom filters there, and a
+    /// transaction that finds itself in one gives way at once).
     #[arg(long, value_name = "WAY,…", value_delimiter = ',', default_value = "road,spin,sleep,backoff,hybrid",
           value_parser = PossibleValuesParser::new(["road", "spin", "sleep", "backoff", "hybrid"]))]
     wait: Vec<String>,

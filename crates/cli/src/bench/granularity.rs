@@ -37,7 +37,7 @@ pub(crate) struct GranularityArgs {
     /// Tuples that a latch guards, one measurement for each number.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,100,1000,10000")]
     per_latch: Vec<usize>,
-    /// Of a hundred tuples that are touched, how many are updated; the others are scanned.
+    /// Percent of the touched tuples that are updated; the others are scanned.
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_value = "0,1,10")]
     writes: Vec<u32>,
     /// Threads.

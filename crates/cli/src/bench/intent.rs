@@ -41,7 +41,7 @@ pub(crate) struct IntentArgs {
     /// Threads.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Run so many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
+    /// Run this many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "lock_table", "transactions", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,

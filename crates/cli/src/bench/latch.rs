@@ -36,12 +36,12 @@ pub(crate) struct LatchArgs {
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
     seconds: Duration,
-    /// Make so many acquisitions by one thread and measure nothing; for callgrind.
+    /// Make this many acquisitions by one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
     /// Give each thread a processor of its own, to stay on, and measure how long a message takes between the first two.
-    /// On Linux, and on no simulated machine.
+    /// Only on Linux, and not on simulated machines.
     #[arg(long, conflicts_with = "iterations")]
     bind: bool,
     #[command(flatten)]

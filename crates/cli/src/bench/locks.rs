@@ -45,7 +45,7 @@ pub(crate) struct LocksArgs {
     /// Only keys that all threads use.
     #[arg(long, conflicts_with = "cold")]
     hot: bool,
-    /// Only keys that a thread has for itself, each used once in a million times.
+    /// Only keys that no other thread uses, each used once in a million times.
     #[arg(long)]
     cold: bool,
     /// Numbers of threads, each measured by itself.
@@ -55,7 +55,7 @@ pub(crate) struct LocksArgs {
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_measured)]
     seconds: Duration,
-    /// Run so many transactions of one thread and measure nothing; for callgrind.
+    /// Run this many transactions of one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,

@@ -30,7 +30,7 @@ pub(super) struct LogArgs {
     /// How long to measure each way with each number of threads.
     #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
     seconds: Duration,
-    /// Append so many records by each thread, once, in place of a time: for counting instructions.
+    /// Append this many records by each thread, once, in place of a time: for counting instructions.
     #[arg(long, value_name = "N", conflicts_with = "seconds",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     iterations: Option<u64>,

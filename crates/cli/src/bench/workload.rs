@@ -31,7 +31,7 @@ pub(crate) struct TpccArgs {
     /// Warehouses, about 110 MB each.
     #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warehouses: u32,
-    /// Customers of a district. Fewer than TPC-C has, for tests and simulated machines, are another benchmark.
+    /// Customers of a district. With fewer than TPC-C has, for tests and simulated machines, it is another benchmark.
     #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(10..=3000))]
     customers: u32,
     /// Items. Fewer than TPC-C has, likewise.
@@ -43,8 +43,8 @@ pub(crate) struct TpccArgs {
     /// Each thread stays at one warehouse instead of drawing one for each transaction.
     #[arg(long)]
     warehouse_per_client: bool,
-    /// Percent of the customers that are named by last name, and have to be looked up. Other than TPC-C has it is
-    /// another benchmark.
+    /// Percent of the customers that are named by last name, and have to be looked up. With another value than TPC-C's
+    /// it is another benchmark.
     #[arg(long, value_name = "P", default_value_t = NAMED, value_parser = clap::value_parser!(u32).range(0..=100))]
     by_name: u32,
     /// Each partition (`--partitions`) of the warehouses has tables of its own.
@@ -91,8 +91,8 @@ pub(crate) struct YcsbArgs {
     /// How records are chosen: uniform, zipf[:EXPONENT], hot[:RECORDS[:PERCENT]].
     #[arg(long, default_value = "uniform", value_parser = parse_distribution)]
     distribution: Distribution,
-    /// Take exactly so many of a transaction's records from the hot set, and the others from outside of it, in place of
-    /// a percentage by chance.
+    /// Take exactly this many of a transaction's records from the hot set, and the others from outside of it, in place
+    /// of a percentage by chance.
     #[arg(long, value_name = "N")]
     hot_operations: Option<u32>,
     /// When a transaction comes to these.
@@ -103,7 +103,7 @@ pub(crate) struct YcsbArgs {
     /// which is as it comes.
     #[arg(long, value_name = "N", default_value = "random", value_parser = parse_touched)]
     partitions_per_transaction: Touched,
-    /// Percent of the transactions that take them from so many partitions; the others, from one.
+    /// Percent of the transactions that take them from that many partitions; the others, from one.
     #[arg(long, value_name = "P", default_value_t = 100, requires = "partitions_per_transaction")]
     multi_partition_percent: u32,
     /// The first of these is the thread's own, by its number.
