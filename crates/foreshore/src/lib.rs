@@ -23,10 +23,27 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
+//! [`Database::builder`] opens one with other than the default [`Options`], which say what to begin with:
+//!
+//! ```
+//! # use foreshore::{Database, Durability, Options};
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("bank.foreshore");
+//! let options = Options { log_bytes: 1 << 30, durability: Durability::Lazy, ..Options::default() };
+//! let builder = Database::builder().options(options).pool_bytes(64 << 20);
+//! let db = builder.set("lock_timeout", "5s")?.open(&path)?; // by name, as in a file of settings
+//! # Ok::<(), foreshore::Error>(())
+//! ```
+//!
+//! **Ending.** A database is closed when its last clone is dropped, but only [`Database::close`] reports an error that
+//! this meets: of commits that are not on the disk yet, and of the last checkpoint. Without either
+//! ([`std::process::exit`] drops nothing) the next opening recovers what was on the disk.
+//!
 //! **Transactions.** [`Database::transact`] runs a closure as one transaction: all of it happens, or nothing. If the
 //! closure fails or panics, what it did is undone. If it falls victim to a deadlock, it runs again by itself, so it
-//! should do nothing that cannot happen twice. For step-by-step control there is [`Database::begin`]: a
-//! [`Transaction`] can move between threads, and is rolled back when it is dropped.
+//! should do nothing that cannot happen twice. A closure that only reads is better run by [`Database::read`], which
+//! takes no locks on keys while it is short and is as serializable. For step-by-step control there is
+//! [`Database::begin`]: a [`Transaction`] can move between threads, and is rolled back when it is dropped.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -76,11 +93,11 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! **Locks first.** Who knows what a transaction will touch can say so: [`Database::plan`] names keys and ranges, all
-//! their locks are granted in one order before the transaction runs, and transactions that do so never deadlock with
-//! each other. [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run without locks
-//! and without effect. This pays where many threads want the same few records. [`Plan::submit`] gives such a
-//! transaction to threads of the database, and hands back a [`Submitted`] to wait for, or to `await`; with
+//! **Locks first.** A program that knows what a transaction will touch can say so: [`Database::plan`] names keys and
+//! ranges, all their locks are granted in one order before the transaction runs, and transactions that do so never
+//! deadlock with each other. [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run
+//! without locks and without effect. This pays where many threads want the same few records. [`Plan::submit`] gives
+//! such a transaction to threads of the database, and hands back a [`Submitted`] to wait for, or to `await`; with
 //! [`Database::serve`] these threads draw the transactions themselves, from a [`Procedure`].
 //!
 //! ```
@@ -98,9 +115,9 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! **Looking on.** [`Database::waits_for`] shows who waits for whom, [`Database::explain_wait`] says why in keys and
-//! gaps, [`Database::locks`] and [`Database::deadlocks`] the rest; none of them stops anybody. Give transactions a
-//! label.
+//! **Looking on.** [`Database::waits_for`] shows which transactions wait for which, [`Database::explain_wait`] says why
+//! in keys and gaps, [`Database::locks`] and [`Database::deadlocks`] the rest; none of them stops anybody. Give
+//! transactions a label.
 //!
 //! **Durability.** A commit under [`Durability::Sync`], the default, is on the disk when it returns; commits of many
 //! threads share one sync. [`Durability::Lazy`] returns at once, and a crash may then lose the newest commits, but
@@ -123,10 +140,14 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
+//! **Backups.** [`Database::backup`] copies a database while others write, as one state of theirs; the copy opens like
+//! any database. [`Database::verify`] checks one.
+//!
 //! **Two-phase commit.** [`Transaction::prepare`] makes a transaction ready to commit under an id that you choose, for
 //! a commit over several databases. It survives every restart with its locks, until [`Database::commit_prepared`] or
-//! [`Database::rollback_prepared`] ends it. Nobody else ever does: look into [`Database::prepared`] after a crash of
-//! whoever decides. What nobody decides about keeps its locks, and the log ([`Database::log_retention`]).
+//! [`Database::rollback_prepared`] ends it. Nothing else ever does: look into [`Database::prepared`] after a crash of
+//! the coordinator. A transaction that is never decided about keeps its locks, and the log
+//! ([`Database::log_retention`]).
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -154,19 +175,22 @@
 //!
 //! # What it promises
 //!
-//! - What a commit acknowledged under [`Durability::Sync`] survives a killed process and a lost power supply, given a disk
-//!   that keeps what it said it synced.
-//! - A transaction that was rolled back, or never committed, leaves no trace, but for tables that it was the first to use: they stay,
-//!   empty.
-//! - Committed transactions are serializable (unless they asked for less). What a transaction read is guaranteed once
-//!   its commit has returned under [`Durability::Sync`]; else once what it read is durable, too ([`CommitTicket`], [`Database::flush`]).
-//! - After a failed write or sync the database stops ([`Error::Poisoned`]), and opening it again recovers it. A full disk stops nothing: changes fail
-//!   ([`Error::DiskFull`], [`Error::LogFull`]) until there is room.
-//! - A damaged file gives [`Error::Corrupted`] or is repaired; never a panic, and never wrong data.
-//! - Every wait ends with what it waits for, or sooner: chosen as a deadlock's victim, at a deadline or lock timeout (by default there is none),
-//!   cancelled, or because the database was closed.
+//! In short; [Reliability](../../../docs/src/reliability.md) has all of it, what would break each promise, and what is
+//! not promised.
 //!
-//! Not promised: anything about a disk that lies, or memory that fails.
+//! - What a commit acknowledged under [`Durability::Sync`] survives a killed process, a crash of the kernel and a power
+//!   cut, given a disk that keeps what it said it synced.
+//! - A transaction is there as a whole or not at all. One that was rolled back, or never committed, leaves no trace,
+//!   but for tables that it was the first to use: they stay, empty.
+//! - Committed transactions are strictly serializable (unless they asked for less). What a transaction read is
+//!   guaranteed once its commit has returned under [`Durability::Sync`]; else once what it read is durable, too
+//!   ([`CommitTicket`], [`Database::flush`]).
+//! - After a failed write or sync the database stops ([`Error::Poisoned`]), and opening it again recovers it. A full
+//!   disk stops nothing: changes fail ([`Error::DiskFull`], [`Error::LogFull`]) until there is room.
+//! - A damaged file gives [`Error::Corrupted`] or is repaired: never a panic, and never wrong data. Only the very end
+//!   of the log is excepted, where damage cannot be told from a write that a crash has torn.
+//! - Every wait ends with what it waits for, or sooner: chosen as a deadlock's victim, at a deadline or lock timeout
+//!   (by default there is none), cancelled, or because the database was closed or has failed.
 #![forbid(unsafe_code)]
 #![deny(clippy::missing_errors_doc)]
 

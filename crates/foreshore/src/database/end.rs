@@ -8,8 +8,8 @@ use crate::error::Result;
 impl Database {
     /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next opening
     /// would have to recover. Everything that is called later fails with [`Error::Closed`](crate::Error::Closed), and
-    /// so does who waits for a lock, but for [`Database::stats`]: `cut_off` says how many transactions had written and
-    /// were still open. They are undone.
+    /// so do waits for locks, but for [`Database::stats`]: `cut_off` says how many transactions had written and were
+    /// still open. They are undone.
     ///
     /// # Errors
     /// Of the disk; [`Error::Forked`](crate::Error::Forked), and nothing happens, in a fork of the process that opened
