@@ -1,6 +1,6 @@
 //! What locks cost, counted on the simulated machine (`foreshore_lock::costs`) and held to: an S lock on a key takes at
 //! most two atomic changes of shared memory and its release one, an intent lock none; there is no mutex and no line
-//! that all transactions write to; and nothing is allocated. The table in README.md is printed by `RUSTFLAGS='--cfg
+//! that all transactions write to; and nothing is allocated. The table in MEASURED.md is printed by `RUSTFLAGS='--cfg
 //! foreshore_sim' cargo test -p foreshore-lock --test costs --target-dir target/sim -- --nocapture`.
 #![cfg(foreshore_sim)]
 
@@ -62,7 +62,7 @@ fn the_staged_table_releases_by_a_store_and_a_fence() {
     assert_eq!(cost.each(|tally| tally.fences), 1.0);
 }
 
-/// Not a test of anything: prints the table of the README.
+/// Not a test of anything: prints the table of MEASURED.md.
 #[test]
 fn print() {
     for table in LockTableKind::ALL {

@@ -23,10 +23,10 @@ const TAIL_OF_THE_LOG: &str = "ten updates change the log's tail twelve times, a
 /// Why one partition is not ahead of locking where nobody waits.
 pub(super) const LOCKS_ARE_CHEAP: &str = "a shared lock is two atomic changes here, where the paper's are latches and lists: a store \
                                without any locks is 3 % ahead of locking, and for that a fifth of the cores is given up \
-                               (crates/orthrus/README.md)";
+                               (crates/orthrus/MEASURED.md)";
 /// Why several partitions are behind where a few records are hot.
 const HELD_MEANWHILE: &str = "the hot locks of one partition are held while those of the next are waited for: 628 µs, if there \
-                              are two, in place of 223 (crates/orthrus/README.md)";
+                              are two, in place of 223 (crates/orthrus/MEASURED.md)";
 
 /// Ten records, two of the 64 hot ones first.
 pub(super) const HOT_64: &str = "--distribution hot:64 --hot-operations 2";
