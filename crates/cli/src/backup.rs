@@ -98,8 +98,8 @@ fn check_target(args: &BackupArgs) -> Result<(), CliError> {
     Err(CliError::usage(message, "name a directory that is absent or empty"))
 }
 
-/// What to tell of a backup that failed. On a full disk it cannot go on, as one's own work could: what is there is in
-/// the way of the next.
+/// What to tell of a backup that failed. On a full disk it cannot go on, as one's own work could: what it has copied is
+/// in the way of the next.
 fn not_made(error: Error, target: &Path) -> CliError {
     match &error {
         Error::DiskFull { action, path, reason } => CliError::Retold {

@@ -25,8 +25,8 @@ use target::{Place, Target};
 
 /// Saves what can be read of a damaged database, into a new one or as JSON lines.
 ///
-/// Nothing of the damaged database changes. If it can be recovered, it is, in memory; if its control file is gone, one
-/// is made anew from the log; else what can be read of the log is repeated on its pages; if nothing helps, they are
+/// Nothing of the damaged database changes. If it can be recovered, it is, in memory; if its control file is gone, a
+/// new one is made from the log; else what can be read of the log is repeated on its pages; if nothing helps, they are
 /// taken as the file has them. Then every leaf that can be read is saved, whatever became of the pages above it, and
 /// what is lost is listed: pages, ranges of keys, and values.
 ///

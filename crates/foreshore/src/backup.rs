@@ -37,10 +37,10 @@ impl Database {
         self.backup_with(target, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Database::backup`]; `progress` is told after every piece, and may break it off.
+    /// As [`Database::backup`]; `progress` is called after every piece, and may stop the backup.
     ///
     /// # Errors
-    /// As [`Database::backup`]; [`Error::BackupStopped`] if `progress` breaks it off.
+    /// As [`Database::backup`]; [`Error::BackupStopped`] if `progress` stops it.
     pub fn backup_with(
         &self,
         target: impl AsRef<Path>,

@@ -77,7 +77,7 @@ impl Database {
     ///
     /// One process at a time may have it open for writing, once: [`Error::AlreadyOpen`] otherwise. A fork of it has
     /// not: it gets [`Error::Forked`] for whatever it tries, and the process itself goes on unharmed. Anything that is
-    /// no database is left as it is: [`Error::NotADatabase`].
+    /// not a database is left as it is: [`Error::NotADatabase`].
     ///
     /// # Errors
     /// As [`Builder::open`].
@@ -283,8 +283,8 @@ impl Database {
         )
     }
 
-    /// Who holds the log: what must end, or be written, before it can be shortened. Empty in a fork of the process that
-    /// opened the database.
+    /// What holds the log: what must end, or be written, before it can be shortened. Empty in a fork of the process
+    /// that opened the database.
     pub fn log_retention(&self) -> LogRetention {
         if self.engine().is_forked() {
             return LogRetention { used_bytes: 0, work_bytes: 0, capacity_bytes: 0, holders: Vec::new() };

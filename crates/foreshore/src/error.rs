@@ -202,7 +202,7 @@ pub enum Error {
         /// Where in what was given, from 0.
         entry: u64,
     },
-    /// A stored key or value is no encoding of the table's type.
+    /// A stored key or value does not decode as the table's type.
     #[error(
         "table {table:?} holds bytes that do not decode as {expected}; read it as bytes, and check who wrote them"
     )]
@@ -233,7 +233,7 @@ pub enum Error {
     /// There is no space on the disk, or none for this user: a quota, or a limit on the size of files. The operation is
     /// undone. What has begun can be committed or rolled back, and the database can be read, closed and opened; changes
     /// are accepted again as soon as there is space.
-    #[error("the disk is full: cannot {action} {}: {reason}; make room there and go on", path.display())]
+    #[error("the disk is full: cannot {action} {}: {reason}; make room there and continue", path.display())]
     DiskFull {
         /// What was attempted, as a verb phrase.
         action: String,
@@ -366,7 +366,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A [backup](crate::Database::backup) was not finished. What it has copied is not opened as a database.
-    #[error("the backup in {} was not finished: {reason}; remove that directory and begin anew", path.display())]
+    #[error("the backup in {} was not finished: {reason}; remove that directory and start again", path.display())]
     BackupStopped {
         /// Where it was made.
         path: PathBuf,

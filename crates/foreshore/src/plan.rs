@@ -261,7 +261,7 @@ impl<'p> Planner<'p> {
         }
         tx.txn().begin_reconnaissance();
         let declared = if self.steps.is_empty() {
-            // A body that is broken off by a panic is left as it would be by an error that it passes on.
+            // A body that is interrupted by a panic is left as it would be by an error that it passes on.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(tx).map(drop))) {
                 // Nor does what its panic carries do anything.
                 mem::forget(panic);

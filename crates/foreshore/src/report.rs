@@ -20,8 +20,8 @@ macro_rules! stats {
             /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
             pub checkpoint_failure: Option<String>,
             /// Dropped tables whose pages cannot be freed because one is damaged: a sentence for each, with table and
-            /// page. [`Database::verify`](crate::Database::verify) reports the damage too; opening the database anew
-            /// tries again.
+            /// page. [`Database::verify`](crate::Database::verify) reports the damage too; opening it again tries
+            /// again.
             pub drop_failures: Vec<String>,
             /// What each thread of partitioned execution does now, and has done; empty before the first transaction
             /// that was given to them.

@@ -142,7 +142,7 @@ impl Salvage {
         self.inner.tables().iter().enumerate().map(describe).collect()
     }
 
-    /// Reads the records of a table in the order of their keys, encoded; `each` may break it off.
+    /// Reads the records of a table in the order of their keys, encoded; `each` may stop it.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`] if the table is not of this database; [`Error::Io`] or [`Error::Corrupted`] if a page

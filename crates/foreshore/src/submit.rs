@@ -156,7 +156,7 @@ impl<R> Submitted<R> {
     /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it
     /// ran; [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a
     /// panic where something is dropped that a body has captured or returned): this transaction is not committed, and
-    /// nothing runs that is submitted to this database until it is opened anew. Other transactions go on.
+    /// nothing runs that is submitted to this database until it is opened again. Other transactions go on.
     /// [`Error::PartitionerPanicked`] fails this one only. [`Error::Forked`] in a fork of the process, where it does
     /// not run. A transaction that was refused because others have filled the log with it is told so at once, not run
     /// again alone.
@@ -288,7 +288,7 @@ where
         _: &mut Planner<'static>,
         _: &mut TransactOptions,
     ) -> Option<Database> {
-        // Whoever waits may open the database anew.
+        // Whoever waits may open the database again.
         drop(database);
         self.cell.end(ended);
         None

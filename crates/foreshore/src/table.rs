@@ -61,7 +61,7 @@ impl<'n, K, V> TableDefinition<'n, K, V> {
 
 impl<'n, 'b> TableDefinition<'n, &'b [u8], &'b [u8]> {
     /// The encoded keys and values of an existing table of any types: for tools, such as `foreshore dump`. Such a
-    /// definition never makes a table; writing bytes that are no encoding of the table's types makes its typed readers
+    /// definition never makes a table; writing bytes that do not decode as the table's types makes its typed readers
     /// fail with [`Error::Undecodable`].
     pub const fn encoded(name: &'n str) -> TableDefinition<'n, &'b [u8], &'b [u8]> {
         TableDefinition { name, encoded: true, types: PhantomData }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use foreshore_base::limits::MAX_VALUE_BYTES;
 
-/// Bytes that are no encoding of the value type that was asked for.
+/// Bytes that do not decode as the value type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes do not decode as {expected}")]
 pub struct ValueDecodeError {
@@ -76,7 +76,7 @@ pub trait Value {
     /// Decodes a whole value.
     ///
     /// # Errors
-    /// When `bytes` is no encoding of this type; never a panic.
+    /// When `bytes` is not an encoding of this type; never a panic.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueDecodeError> {
         match Self::decode_inner(bytes)? {
             (value, []) => Ok(value),

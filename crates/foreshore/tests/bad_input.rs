@@ -493,7 +493,7 @@ fn fill_up(open: impl Fn() -> Result<Database>, make_room: impl FnOnce()) {
     assert!(acknowledged > 10, "{acknowledged}: {error}");
     assert!(matches!(error, Error::DiskFull { .. }), "{error}");
     assert_eq!(error.code(), "disk_full");
-    assert!(error.to_string().contains("make room there and go on"), "{error}");
+    assert!(error.to_string().contains("make room there and continue"), "{error}");
     older.rollback().unwrap();
     for reopened in [false, true] {
         if reopened {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Bytes that are no encoding of the key type that was asked for.
+/// Bytes that do not decode as the key type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes do not decode as {expected}")]
 pub struct KeyDecodeError {
@@ -47,7 +47,7 @@ pub trait Key {
         self.encode(out);
     }
 
-    /// Decodes a whole key. Errors when `bytes` is no encoding of this type.
+    /// Decodes a whole key. Errors when `bytes` is not an encoding of this type.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, KeyDecodeError>;
 
     /// Decodes one field and returns what follows it.

@@ -431,7 +431,7 @@ fn after_a_full_disk_a_backup_is_made_anew() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("the disk is full") && said.contains("remove what is left of copy"), "{said}");
-    assert!(said.contains("begin anew") && !said.contains("go on"), "{said}");
+    assert!(said.contains("start again") && !said.contains("continue"), "{said}");
     assert_eq!(parsed(text(&output.stdout).trim_end())["error"]["code"], "disk_full");
     fs::remove_dir_all(scene.path("copy")).unwrap();
     scene.succeed("backup db copy");

@@ -91,21 +91,21 @@ impl Builder {
     }
 
     /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a
-    /// process that changes its working directory meanwhile gives an absolute one. If the path leads elsewhere, the
-    /// database stops ([`Error::Poisoned`]) when its log next needs a file, as it does when somebody moves or replaces
-    /// its directory.
+    /// process that changes its working directory meanwhile should give an absolute one. If the path leads elsewhere,
+    /// the database stops ([`Error::Poisoned`]) when its log next needs a file, as it does when somebody moves or
+    /// replaces its directory.
     ///
     /// # Errors
-    /// - [`Error::InvalidOption`]: options have values that do not go, alone or together; there is not so much memory as
-    ///   [`Options::pool_bytes`] says; or prepared transactions of the database have more locks than [`Options::max_locks`]
-    ///   or [`Options::max_locks_per_transaction`] lets them.
+    /// - [`Error::InvalidOption`]: options have values that are not allowed, alone or together; there is less memory
+    ///   than [`Options::pool_bytes`] says; or prepared transactions of the database have more locks than
+    ///   [`Options::max_locks`] or [`Options::max_locks_per_transaction`] allows.
     /// - [`Error::AlreadyOpen`]: a process has it open, this one or another.
     /// - [`Error::NotADatabase`]: what is there is something else, or a backup that was not finished.
     /// - [`Error::UpgradeRequired`]: it is in a format that this version does not read.
     /// - [`Error::Corrupted`]: a file is missing, or what has to be read to open and recover it is damaged.
-    /// - [`Error::DiskFull`], [`Error::Io`]: the system refuses something. [`Error::Io`] as well if there is no database and
-    ///   none is to be made ([`Options::create`], [`Options::read_only`]), and if a recovery for [`Options::read_only`] would
-    ///   change more than fits the memory that it may take.
+    /// - [`Error::DiskFull`], [`Error::Io`]: the system refuses something. also [`Error::Io`] if there is no database
+    ///   and none is to be made ([`Options::create`], [`Options::read_only`]), and if a recovery for
+    ///   [`Options::read_only`] would change more than fits in the memory that it may take.
     /// - [`Error::LogFull`], [`Error::PoolExhausted`]: there is less log, or memory for pages, than the recovery needs.
     /// - [`Error::Poisoned`]: the log failed during the recovery.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {

@@ -75,7 +75,7 @@ macro_rules! named_options {
             ///
             /// # Errors
             /// [`Error::UnknownOption`], with the names of those that there are; [`Error::InvalidOption`] for a text
-            /// that is no value of it. The option is then as it was.
+            /// that is not a value of it. The option is then as it was.
             pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
                 let refused = |expected: String| invalid(name, value, &expected);
                 match name {

@@ -40,7 +40,7 @@ impl Database {
         self.inner().partitions.get().map(|partitions| partitions.threads()).unwrap_or_default()
     }
 
-    /// Lets so many of these threads lock, until it is decided anew; for tests.
+    /// Lets this many of these threads lock, until that is decided again; for tests.
     #[doc(hidden)]
     pub fn set_control_threads(&self, threads: usize) {
         if let Some(partitions) = self.inner().partitions.get() {
