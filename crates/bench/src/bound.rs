@@ -18,7 +18,7 @@ const FIRST_MESSAGES: u64 = 100;
 
 /// Whether so many threads can have a processor each and stay on it.
 pub(crate) fn check_binding(threads: usize) -> Result<(), BenchError> {
-    // Of a thread of its own: who has tried would stay where it is.
+    // Of a thread of its own: a thread that has tried would stay where it is.
     let (processors, binds) = thread::scope(|scope| {
         let trial = scope.spawn(|| (thread::processors(), thread::pin(0)));
         trial.join().unwrap_or((0, false))
@@ -105,8 +105,8 @@ impl<'w> Bound<'w> {
         let _ = thread::pin(number);
         let mut messenger = (threads > 1 && number < 2).then(|| Messenger::new(word, number == 0));
         let messages_ns = messenger.iter_mut().map(Messenger::message_ns).collect();
-        // From here on: who gets no processor when it is to begin would begin, and tell of itself, only when it has
-        // one.
+        // From here on: a thread that gets no processor when it is to begin would begin, and tell of itself, only when
+        // it has one.
         let begun = usage::waited_here().map(|waited| (Instant::now(), waited));
         Bound { messenger, messages_ns, begun }
     }

@@ -448,7 +448,7 @@ mod tests {
         }
     }
 
-    /// The check of exclusion can fail: who holds nothing and changes what others share is seen.
+    /// The check of exclusion can fail: a thread that holds nothing and changes what others share is seen.
     #[test]
     fn a_change_without_a_lock_is_seen() {
         let variant = LockVariant::named("latched", "dreadlocks").unwrap();

@@ -260,9 +260,9 @@ fn hand_over_by_stores(bind: bool) -> f64 {
     )
 }
 
-/// The same with a word for each direction, so that who stores never has the line: the other looks at it meanwhile.
-/// `guards`: the words tell that something else has changed, which is loaded and changed then, as by who has got a
-/// latch.
+/// The same with a word for each direction, so that a thread that stores never has the line: the other looks at it
+/// meanwhile. `guards`: the words tell that something else has changed, which is loaded and changed then, as by whoever
+/// has got a latch.
 fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
     let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
     let guarded = CachePadded::new(AtomicU64::new(0));
@@ -340,7 +340,7 @@ fn together(bind: bool, one: impl Fn() -> u64 + Sync, other: impl Fn() + Sync) -
             other();
         });
         if bind {
-            // Not here: who is bound once stays so.
+            // Not here: a thread that is bound once stays so.
             scope.spawn(first).join().unwrap_or(f64::NAN)
         } else {
             first()

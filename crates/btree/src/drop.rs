@@ -211,7 +211,8 @@ impl<'a> Tree<'a> {
         Ok(node::is_node(root.view(), self.table, root.view().level()))
     }
 
-    /// Frees a page without children. Its bytes stay as they are: who looks at them is told by the level above.
+    /// Frees a page without children. Its bytes stay as they are: a thread that looks at them is told by the level
+    /// above.
     fn free_last(
         &self,
         parent: Option<(ExclusivePage<'a>, Link)>,

@@ -3,7 +3,7 @@
 //!
 //! The README beside this crate has its rules (BTREE-n), which the code cites.
 //!
-//! Invariant: this crate does not know which protocol isolates transactions. It asks a [`Session`] for locks; who
+//! Invariant: this crate does not know which protocol isolates transactions. It asks a [`Session`] for locks; whoever
 //! answers decides.
 #![forbid(unsafe_code)]
 

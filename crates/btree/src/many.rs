@@ -57,8 +57,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// The leaf that the parent names. None where the root is a leaf, or anything else is in the way: who reads the key
-    /// will see.
+    /// The leaf that the parent names. None where the root is a leaf, or anything else is in the way: a thread that
+    /// reads the key will see.
     #[inline]
     fn leaf_ahead(&self, patience: Patience<'_>, key: &[u8]) -> PageId {
         if !self.is_optimistic() {

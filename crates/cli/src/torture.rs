@@ -124,8 +124,8 @@ Exit status: 0 nothing was lost, 1 something was, 2 it could not be run, or ther
 const LEAST_LOG_BYTES: u64 = 256 << 20;
 /// What it may take for each of many.
 const LOG_BYTES_OF_A_THREAD: u64 = 4 << 20;
-/// What the pool has for each: some pages are held by who stands still in the midst of them. 500 threads under `mixed`
-/// had all 128 pages of one MiB in use for as long as a transaction waits for one.
+/// What the pool has for each: some pages are held by whoever stands still in the midst of them. 500 threads under
+/// `mixed` had all 128 pages of one MiB in use for as long as a transaction waits for one.
 const POOL_BYTES_OF_A_THREAD: u64 = 64 << 10;
 
 /// Branches, accounts and so on are few, so that transactions meet.

@@ -27,7 +27,7 @@
 //! nobody's way in [`PROBATION`](crowd::PROBATION) runs and for [`MEMORY`].
 //!
 //! DB-9: a transaction that waits here has no lock yet, nor has its thread a turn. When nobody has left for
-//! [`PATIENCE`], all who wait go in, whatever the limit says: who is inside may be waiting for one of them.
+//! [`PATIENCE`], all who wait go in, whatever the limit says: a thread that is inside may be waiting for one of them.
 //!
 //! Those who wait have places in the order of their ages, and those who run for the first time come after all others,
 //! in the order in which they came, or nearly so (`queue.rs`). So whoever gave way once does not wait behind those who

@@ -4,10 +4,10 @@
 //! enough). So whoever was refused beside others runs again by itself: it gets the *turn*, waits until those who have
 //! written are gone, and those who begin meanwhile wait before they do.
 //!
-//! DB-10: who waits for a turn, or for the end of one, has no transaction and no permit. Nobody waits for ever: who
-//! begins does so after [`PATIENCE`], who wants a turn stands behind those who came before and gives up when none was
-//! given for [`LINE_PATIENCE`], and who has it runs beside those who are still there after [`ALONE_PATIENCE`], but then
-//! not again; nor more than [`RUNS`] times in all.
+//! DB-10: a thread that waits for a turn, or for the end of one, has no transaction and no permit. Nobody waits for
+//! ever: one that begins does so after [`PATIENCE`], one that wants a turn stands behind those who came before and
+//! gives up when none was given for [`LINE_PATIENCE`], and the one that has it runs beside those who are still there
+//! after [`ALONE_PATIENCE`], but then not again; nor more than [`RUNS`] times in all.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,8 @@ const RUNS: u32 = 4;
 /// Gives out turns. See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct LogTurns {
-    /// Somebody has it. Written with `state` locked; relaxed: who reads it late begins beside a turn, or locks in vain.
+    /// Somebody has it. Written with `state` locked; relaxed: a thread that reads it late begins beside a turn, or
+    /// locks in vain.
     out: AtomicBool,
     state: Mutex<State>,
     over: Condvar,

@@ -19,7 +19,7 @@ pub struct LogRetention {
     /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes), or what 512 of its files take
     /// if that is less.
     pub capacity_bytes: u64,
-    /// Who needs them, who needs most first.
+    /// Who needs them, the one that needs most first.
     pub holders: Vec<LogHold>,
 }
 

@@ -149,8 +149,8 @@ impl<R> Drop for Cell<R> {
 impl<R> Submitted<R> {
     /// Waits for the result: what the body returned, committed as durably as the options say.
     ///
-    /// Its locks are given back just behind the result, by other threads: who asks for one of them without waiting
-    /// ([`TransactOptions::no_wait`]) may still be refused.
+    /// Its locks are given back just behind the result, by other threads: a transaction that asks for one of them
+    /// without waiting ([`TransactOptions::no_wait`]) may still be refused.
     ///
     /// # Errors
     /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it
@@ -163,7 +163,7 @@ impl<R> Submitted<R> {
     ///
     /// # Panics
     /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its
-    /// result before, to who polled it.
+    /// result before, to whoever polled it.
     pub fn wait(self) -> Result<R> {
         let Some(ended) = self.cell.take(None) else { return Err(self.cell.lost()) };
         if let Ended::Committed(_, ticket, true) = &ended {

@@ -193,7 +193,7 @@ pub(crate) fn run<R, C>(
     session.database().inner().check_process()?;
     let mut body = |tx: &mut Transaction| nested::within(|| body(tx));
     let deadline = options.deadline_from_now();
-    // Planned transactions are not in each other's way, and who does not wait does not wait here.
+    // Planned transactions are not in each other's way, and a transaction that does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
     let log_turns = session.log_turns().filter(|_| !options.no_wait);
     let mut turn: Option<Turn<'_>> = None;

@@ -83,7 +83,8 @@ pub trait Latch: Default + Send + Sync + 'static {
     /// As [`Latch::exclusive`], but as long as `patience` lasts; `None` when it ends. A latch that is free is taken
     /// even then.
     ///
-    /// By default by attempts, again and again: who waits so leaves nothing behind, holds nobody off, and may starve.
+    /// By default by attempts, again and again: a thread that waits so leaves nothing behind, holds nobody off, and may
+    /// starve.
     #[inline]
     fn exclusive_within<R>(&self, patience: &Patience<'_>, change: impl FnOnce() -> R) -> Option<R> {
         let mut change = Some(change);

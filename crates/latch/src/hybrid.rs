@@ -24,9 +24,9 @@
 //!
 //! flags, beside any of these states:
 //!   —      ──▶ PARKED   by a waiter, only while the latch is held
-//!   PARKED ──▶ WAKING   by who leaves, in the step that frees the latch; PARKED stays if more sleep
-//!   PARKED ──▶ held     by who leaves, if the first sleeper has lost too many races: it is given the latch
-//!   PARKED ──▶ —        by who leaves or gives up, if nobody sleeps
+//!   PARKED ──▶ WAKING   by whoever leaves, in the step that frees the latch; PARKED stays if more sleep
+//!   PARKED ──▶ held     by whoever leaves, if the first sleeper has lost too many races: it is given the latch
+//!   PARKED ──▶ —        by whoever leaves or gives up, if nobody sleeps
 //!   WAKING ──▶ —        by the woken thread, as it enters, or while the latch is held before it sleeps again
 //! ```
 //!
@@ -277,11 +277,11 @@ impl HybridLatch {
         self.guard_at(Version(self.version.load(Relaxed)))
     }
 
-    /// As [`HybridLatch::exclusive_guard`], for who has looked at the version.
+    /// As [`HybridLatch::exclusive_guard`], for whoever has looked at the version.
     #[inline]
     fn guard_at(&self, version: Version) -> ExclusiveGuard<'_> {
-        // Partner is the acquire fence in `validate`: who sees any store that this thread is about to make also sees
-        // EXCLUSIVE. Without it that store may become visible before EXCLUSIVE does (LATCH-2).
+        // Partner is the acquire fence in `validate`: a thread that sees any store that this thread is about to make
+        // also sees EXCLUSIVE. Without it that store may become visible before EXCLUSIVE does (LATCH-2).
         fence(Release);
         ExclusiveGuard::new(self, version)
     }

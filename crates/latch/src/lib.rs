@@ -1,6 +1,6 @@
 //! Latches: short, physical mutual exclusion in memory. Not locks, which transactions hold.
 //!
-//! [`HybridLatch`] is entered optimistically, shared or exclusively; who must wait sleeps in the [parking
+//! [`HybridLatch`] is entered optimistically, shared or exclusively; a thread that must wait sleeps in the [parking
 //! lot](parking), where lock waits sleep too. [`rank`] checks the latch order in debug builds. [`baseline`] is the
 //! gallery of other latches, to measure and to compare. The rules (LATCH-1 …) are in README.md.
 #![deny(unsafe_code)]

@@ -1,5 +1,5 @@
-//! What a lock manager knows of the end of its database: who waits for a lock must not wait for what nobody will give
-//! back.
+//! What a lock manager knows of the end of its database: a transaction that waits for a lock must not wait for what
+//! nobody will give back.
 
 use std::fmt;
 

@@ -157,7 +157,7 @@ const fn conflict(one: u8, other: u8) -> bool {
     }
 }
 
-/// Whether a mode of a table excludes another: who writes a part excludes readers of all, who writes all excludes
+/// Whether a mode of a table excludes another: a writer of a part excludes readers of all, a writer of all excludes
 /// everybody.
 const fn excludes(one: u8, other: u8) -> bool {
     one & 0b0010 != 0 && other & 0b0100 != 0 || one & 0b1000 != 0 && other & 0b0001 != 0

@@ -137,9 +137,9 @@ pub enum DeadlockPolicy {
     WaitDie,
     /// A transaction that is younger than one whose way it is in gives way when it has to wait.
     WoundWait,
-    /// Nothing is looked for; who waits longer than the option `deadlock_timeout` says gives way.
+    /// Nothing is looked for; a transaction that waits longer than the option `deadlock_timeout` says gives way.
     Timeout,
-    /// Nobody waits; who would have to gives way.
+    /// Nobody waits; a transaction that would have to gives way.
     NoWait,
 }
 
@@ -227,8 +227,8 @@ pub struct LockOptions {
     pub deadlock: DeadlockPolicy,
     /// How digests stand for transactions.
     pub digests: DigestKind,
-    /// Whether a suspected deadlock is confirmed by an exact walk before anybody gives way. Off, who suspects it gives
-    /// way itself, as in the paper: for experiments.
+    /// Whether a suspected deadlock is confirmed by an exact walk before anybody gives way. Off, a transaction that
+    /// suspects it gives way itself, as in the paper: for experiments.
     pub confirm_deadlocks: bool,
     /// The longest wait under [`DeadlockPolicy::Timeout`].
     pub deadlock_timeout: Duration,

@@ -1,5 +1,6 @@
 //! Lock requests, and where they come from: every slot has a segment of its own, and borrows more when it holds many
-//! locks. In steady state a lock allocates nothing, and a released request is warm in the cache of who takes it next.
+//! locks. In steady state a lock allocates nothing, and a released request is warm in the cache of whoever takes it
+//! next.
 //!
 //! Requests are linked into queues by number and made of atomics, accessed under the latch of their queue (LOCK-1) or,
 //! in the staged table, beside it (LOCK-13): plain moves in machine code, and no undefined behaviour by construction.
@@ -82,7 +83,7 @@ impl Modes {
         self.granted == self.requested && !self.granted.is_exclusive() && !self.claimed
     }
 
-    /// What must be taken to be granted by who may be granted past it: a claim may have looked already.
+    /// What must be taken to be granted by whoever may be granted past it: a claim may have looked already.
     #[inline]
     pub(crate) fn standing(self) -> Mode {
         if self.claimed { self.requested } else { self.granted }
@@ -190,7 +191,7 @@ impl Request {
         RequestIndex(self.next.load(Acquire))
     }
 
-    /// Lets `next` follow. Release: who follows the link sees what was written to the request.
+    /// Lets `next` follow. Release: a thread that follows the link sees what was written to the request.
     #[inline]
     pub(crate) fn link(&self, next: RequestIndex) {
         self.next.store(next.0, Release);
@@ -340,7 +341,7 @@ impl FreeRequests {
         }
     }
 
-    /// As [`FreeRequests::give`], for who knows that the table does not use requests up.
+    /// As [`FreeRequests::give`], for whoever knows that the table does not use requests up.
     #[inline]
     pub(crate) fn give_released(&mut self, request: RequestIndex) {
         self.free.push(request);

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The word leaves IDLE and WAITING only under the latch of the queue that the wait is in (LOCK-4). An epoch is never
-//! used twice: who finds a WAITING word unchanged knows that the transaction has done nothing in between.
+//! used twice: a thread that finds a WAITING word unchanged knows that the transaction has done nothing in between.
 
 mod description;
 mod hint;
@@ -305,7 +305,7 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[CachePadded<Slot>]>,
-    /// Slots from here on have never been used. Written with `fetch_max` by who takes a slot.
+    /// Slots from here on have never been used. Written with `fetch_max` by whoever takes a slot.
     used: AtomicUsize,
     /// Where the next thread without a hint begins to look.
     next_hint: AtomicUsize,

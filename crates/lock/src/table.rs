@@ -218,8 +218,8 @@ impl LockTable {
         alone!(self, name, |queue| queue.convert(&self.view(slots, name), request, mode))
     }
 
-    /// Ends a wait, however it stands (LOCK-6). If the request was not granted, it is as before the wait, and who
-    /// waited for it goes on.
+    /// Ends a wait, however it stands (LOCK-6). If the request was not granted, it is as before the wait, and the
+    /// thread that waited for it goes on.
     pub(crate) fn withdraw(&self, slots: &Slots, name: LockName, request: RequestIndex) -> Withdrawn {
         let mut wakes = Wakes::default();
         let withdrawn =
@@ -313,7 +313,7 @@ impl LockTable {
     }
 
     /// The tag that early releases left where the name is, if nobody holds or wants any name there. The emptiness is
-    /// read first, by an acquire: who left the place empty had raised the tag before (LOCK-9).
+    /// read first, by an acquire: the thread that left the place empty had raised the tag before (LOCK-9).
     #[inline]
     pub(crate) fn probe(&self, name: LockName) -> Option<Lsn> {
         self.is_bucket_empty(name).then(|| self.tag(name))

@@ -326,7 +326,7 @@ impl LockManager {
             Some(LockMode::Table(mode)) => Some(mode),
             Some(LockMode::Key(_)) | None => None,
         };
-        // The place matters only to who is granted the lock.
+        // The place matters only to whoever is granted the lock.
         let hold = IntentHold { slot: wait.slot, place: 0, held };
         let holders = self.intents.holders(&self.slots, entry, hold, wanted);
         let obstacle = |(slot, mode): (SlotId, LockMode)| {

@@ -79,7 +79,7 @@ impl CancelToken {
     /// Ends the wait under this token, now and in future.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
-        // LATCH-5: who comes to the list later has not slept yet, and looks at the flag before.
+        // LATCH-5: a thread that comes to the list later has not slept yet, and looks at the flag before.
         let sleepers = self.0.sleepers.lock().clone();
         for address in sleepers {
             parking::unpark_all(address);

@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// How long it sleeps at most while somebody waits for a lock: it may be given back by a transaction that is not run
-/// here, or is undone. The tests of this crate have no such belt beside the bells: who is not rung for stays asleep.
+/// here, or is undone. The tests of this crate have no such belt beside the bells: a thread that is not rung for stays
+/// asleep.
 const LOCK_NAP: Duration = if cfg!(test) { LONG_NAP } else { Duration::from_millis(1) };
 /// The same while there is no such thing.
 const LONG_NAP: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(50) };

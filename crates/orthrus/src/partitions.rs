@@ -82,9 +82,9 @@ pub(crate) struct Shared {
     pinned: Box<[AtomicBool]>,
     /// Whose queue gets the next job. Relaxed: any will do.
     next: AtomicUsize,
-    /// Jobs with a deadline that are in `queues`, or are about to be. Written by who puts and takes them, relaxed:
-    /// fences lie between a job that is put and a sleep ([`Shared::ring_for_a_job`]), and who is late by a turn is late
-    /// by a turn.
+    /// Jobs with a deadline that are in `queues`, or are about to be. Written by whoever puts and takes them, relaxed:
+    /// fences lie between a job that is put and a sleep ([`Shared::ring_for_a_job`]), and a thread that is late by a
+    /// turn is late by a turn.
     timed: CachePadded<AtomicUsize>,
     /// Deadlines are nanoseconds since then.
     began: Instant,

@@ -52,7 +52,7 @@ impl Queue {
         closed: impl FnOnce() -> bool,
     ) -> Result<bool, Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
-        // Under the mutex: who closes it later takes the job out.
+        // Under the mutex: a thread that closes it later takes the job out.
         if closed() {
             drop(jobs);
             return Ok(false);

@@ -29,8 +29,8 @@ use foreshore_env::{
 #[derive(Debug)]
 struct Shared<T> {
     places: Box<[UnsafeCell<Option<T>>]>,
-    /// Messages ever received. Written by the receiver, with release; read by the sender, with acquire: who sees a
-    /// place given free also sees that it is empty.
+    /// Messages ever received. Written by the receiver, with release; read by the sender, with acquire: a thread that
+    /// sees a place given free also sees that it is empty.
     head: CachePadded<AtomicUsize>,
     sent: CachePadded<Sent>,
 }
@@ -38,8 +38,8 @@ struct Shared<T> {
 /// What the sender writes and the receiver reads, in one line.
 #[derive(Debug)]
 struct Sent {
-    /// Messages ever sent. Written by the sender, with release; read by the receiver, with acquire: who sees a message
-    /// counted also sees the message.
+    /// Messages ever sent. Written by the sender, with release; read by the receiver, with acquire: a thread that sees
+    /// a message counted also sees the message.
     tail: AtomicUsize,
     /// Whether the sender waits for room. Written by it, and a fence follows; read by the receiver, after a fence. No
     /// order beside the fences: it carries no data.
@@ -102,7 +102,7 @@ impl<T> Sender<T> {
             self.shared.sent.tail.store(self.tail, Release);
         }
         place.with_mut(|place| {
-            // SAFETY: the place is empty, so it belongs to the only sender, who has `&mut self`.
+            // SAFETY: the place is empty, so it belongs to the only sender, which has `&mut self`.
             unsafe { *place = Some(message) }
         });
         self.shared.sent.tail.store(self.tail, Release);
@@ -130,7 +130,7 @@ impl<T> Receiver<T> {
             return None;
         }
         let message = self.shared.place(self.head).with_mut(|place| {
-            // SAFETY: the place is full, so it belongs to the only receiver, who has `&mut self`.
+            // SAFETY: the place is full, so it belongs to the only receiver, which has `&mut self`.
             unsafe { (*place).take() }
         });
         self.head = self.head.wrapping_add(1);

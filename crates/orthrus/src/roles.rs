@@ -32,7 +32,7 @@ const LEFT: u64 = 70;
 /// See the module.
 pub(crate) struct Roles {
     /// Threads that control now, 1 to the number of partitions; in the upper half those that are to, no fewer. Raised
-    /// by who joins them, else written under `watch` or by a test; read by all, sequentially consistent: see
+    /// by whoever joins them, else written under `watch` or by a test; read by all, sequentially consistent: see
     /// [`Roles::owner`].
     controllers: AtomicU64,
     /// Partitions on their way from one thread to another.

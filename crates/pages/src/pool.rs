@@ -3,7 +3,7 @@
 //! A hit costs two array reads and the latch's version, and writes nothing (Shore-MT §6.2.3 had hash tables here, which
 //! the gallery keeps; an array of frame numbers needs no hash and no bucket latch). A miss takes a frame by CLOCK,
 //! whose hand is a counter that nobody holds, enters the page in the translation at once, latched exclusively, and
-//! reads it: who asks for the page meanwhile waits for that latch, so a page is read once.
+//! reads it: a thread that asks for the page meanwhile waits for that latch, so a page is read once.
 //!
 //! There are no pins. A page is used under its frame's latch, and eviction needs that latch exclusively; an optimistic
 //! reader holds nothing, and eviction raises the version that it will validate. So a latch is all that a pin would be.

@@ -23,7 +23,7 @@
 //!
 //! Skipped are first bytes behind the prefix that all records share although the fences do not: heads of nodes at the
 //! rim of a tree, and of those whose keys carry over between the fences, tell one key from another all the same.
-//! Whoever builds a node looks for them; who inserts a key that does not share them has all heads made anew.
+//! Whoever builds a node looks for them; a thread that inserts a key that does not share them has all heads made anew.
 //!
 //! PAGE-2: everything in [`SlottedView`] ends after as many steps as a page can have slots, and returns nonsense at
 //! worst, whatever the bytes are. It may be used under an optimistic latch.

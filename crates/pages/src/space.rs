@@ -361,7 +361,7 @@ impl BufferPool {
     }
 }
 
-/// The bitmap page of `page` in a file whose spans are of the usual length: for who cannot read its header.
+/// The bitmap page of `page` in a file whose spans are of the usual length: for whoever cannot read its header.
 pub(crate) fn bitmap_page(page: PageId) -> PageId {
     PageId(page.0 / BITMAP_SPAN * BITMAP_SPAN + BITMAP_INDEX as u32)
 }

@@ -203,12 +203,12 @@ impl TableInfo {
     }
 }
 
-/// The label of who makes a table.
+/// The label of whoever makes a table.
 pub(crate) const MAKING: &str = "create table";
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. `begin`: how that begins; `has_volume`: who needs the table has locked the volume as a writer, and
-/// keeps that meanwhile; `waiting`: how this one waits for locks.
+/// anybody else. `begin`: how that begins; `has_volume`: a transaction that needs the table has locked the volume as a
+/// writer, and keeps that meanwhile; `waiting`: how this one waits for locks.
 pub(crate) fn create_table(
     engine: &Handle<Engine>,
     name: &str,

@@ -32,7 +32,7 @@ use crate::{
 const SLICE: usize = 256;
 /// How long a slice waits for the volume, and for latches.
 const SLICE_WAIT: Duration = Duration::from_secs(60);
-/// How long the move of a root waits until nobody uses its table; who comes meanwhile waits behind it.
+/// How long the move of a root waits until nobody uses its table; a thread that comes meanwhile waits behind it.
 const ROOT_WAIT: Duration = Duration::from_millis(200);
 /// How long the pages of dropped tables are waited for: they are freed in the background.
 const REAPER_WAIT: Duration = Duration::from_secs(10);
@@ -274,7 +274,7 @@ impl<'e> Work<'e> {
 
 /// Locks a table as a reader; false: a transaction has it for itself, or it is dropped.
 fn enter(txn: &mut Txn, id: TableId, table: Option<&TableInfo>) -> Result<bool, TxnError> {
-    // Of long values no table is locked: who has locked what refers to them has them.
+    // Of long values no table is locked: a transaction that has locked what refers to them has them.
     if id == TableId::OVERFLOW {
         return Ok(true);
     }

@@ -162,7 +162,7 @@ pub enum EarlyLockRelease {
     /// The locks under which nothing can have been changed (S-ELR). Always serializable, but writers are still in the
     /// way.
     Shared,
-    /// All (safe SX-ELR): who reads what is not durable yet waits for that at its own commit.
+    /// All (safe SX-ELR): a transaction that reads what is not durable yet waits for that at its own commit.
     #[default]
     SharedAndExclusive,
 }

@@ -15,7 +15,7 @@ pub struct LogRetention {
     pub work_bytes: u64,
     /// The most that the log may hold.
     pub capacity_bytes: u64,
-    /// Who needs them, who needs most first.
+    /// Who needs them, the one that needs most first.
     pub holders: Vec<LogHold>,
 }
 

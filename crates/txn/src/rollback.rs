@@ -7,8 +7,9 @@
 //! fails for want of log, and it waits for frames and latches for longer than others do. If it fails for any other
 //! reason, changes without a commit stay in the pages: the database is poisoned, and undone when it is opened again.
 //!
-//! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; who
-//! waits for them learns that instead ([`crate::life`]). And no such page counts as settled ([`crate::settled`]).
+//! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; a
+//! transaction that waits for them learns that instead ([`crate::life`]). And no such page counts as settled
+//! ([`crate::settled`]).
 //!
 //! While a database is being closed, rollbacks go on until its log is closed, and that is after the last checkpoint
 //! has looked at the table of transactions. So a transaction that could not be undone any more is one that the

@@ -35,9 +35,10 @@ const INTERVAL: Duration = Duration::from_millis(1);
 /// How far the log is settled, as far as anybody has looked.
 #[derive(Debug)]
 pub(crate) struct Settled {
-    /// Ascends. Release, partner is the Acquire of readers: who sees it sees the ends of all transactions before it.
+    /// Ascends. Release, partner is the Acquire of readers: a thread that sees it sees the ends of all transactions
+    /// before it.
     lsn: AtomicU64,
-    /// No look before this, in nanoseconds since `began`. Written by who looks; relaxed, for it orders nothing.
+    /// No look before this, in nanoseconds since `began`. Written by whoever looks; relaxed, for it orders nothing.
     next_look_ns: AtomicU64,
     began: Instant,
     /// Found by the last look, and not durable yet: the place, and where the log ended after the look.
@@ -100,7 +101,8 @@ fn look(life: &Life, log: &Log, transactions: &TxnTable) -> Result<(Lsn, Lsn)> {
     let tail = log.tail();
     let oldest = if planted(Fault::SettledBlind) { Lsn::MAX } else { transactions.oldest() };
     let seen = (tail.min(oldest), log.tail());
-    // TXN-39: who could not undo its changes gives its place in the table back all the same, after this fails.
+    // TXN-39: a transaction that could not undo its changes gives its place in the table back all the same, after this
+    // fails.
     life.check()?;
     Ok(seen)
 }

@@ -241,7 +241,7 @@ impl TxnTable {
     pub(crate) fn take(&self, txn: TxnId, tail: Lsn) -> Option<(SlotNumber, Lsn)> {
         let index = self.index_of(txn)?;
         let slot = &self.slots[index];
-        // Before anything is undone: who reads what was undone finds this.
+        // Before anything is undone: a transaction that reads what was undone finds this.
         slot.ended.store(txn.0, Ordering::Relaxed);
         let taken = slot.replace_rest(txn, tail.0);
         taken.then(|| (SlotNumber(index as u16), Lsn(slot.last.load(Ordering::Acquire))))

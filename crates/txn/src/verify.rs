@@ -75,7 +75,7 @@ impl VerifyReport {
     }
 }
 
-/// Checks the database while nobody writes: an S lock on the volume sees to that. Readers, who are let in, leave to
+/// Checks the database while nobody writes: an S lock on the volume sees to that. Readers, which are let in, leave to
 /// others what they would tidy on their way.
 pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
     if engine.core().prepared.len() > 0 {

@@ -81,7 +81,7 @@ pub(crate) struct Core {
     /// Nothing before this is ever taken back. Advanced by whoever knows who is open.
     undo_floor: AtomicU64,
     /// Work may be appended up to here: space on the disk for it, and for taking it back (WAL-13). Written under
-    /// [`Core::telling_space`]; relaxed, for who claims by an old value claims less.
+    /// [`Core::telling_space`]; relaxed, since a thread that claims by an old value claims less.
     space_limit: AtomicU64,
     /// Held to tell how far the space goes.
     telling_space: Mutex<()>,

@@ -48,7 +48,7 @@ pub(crate) struct Ring {
     begin: usize,
     /// As many as the ring has.
     count: usize,
-    /// One for each place. Written by who publishes a record that begins there; then, by the flusher, set to 0.
+    /// One for each place. Written by whoever publishes a record that begins there; then, by the flusher, set to 0.
     marks: Box<[AtomicU16]>,
     /// Below this records are in the files. Always between two records. Advanced by the flusher.
     written: CachePadded<AtomicU64>,
@@ -140,7 +140,7 @@ impl Ring {
     /// follows.
     pub(crate) fn retire(&self, from: u64, to: u64) {
         self.written.store(to, Ordering::Release);
-        // Pairs with the fence in `read`: who finds a mark cleared below knows that it came too late.
+        // Pairs with the fence in `read`: a thread that finds a mark cleared below knows that it came too late.
         fence(Ordering::Release);
         // A record that begins in the place where `to` lies has begun at `to` or behind it: of a record before it the
         // place would have been full.
@@ -164,8 +164,8 @@ impl Ring {
             out.resize(frame::padded(length) as usize, 0);
             self.copy_out(position, out);
         }
-        // Pairs with the fences in `retire` and in `claimed`: who reads what was written to this place later knows that
-        // it came too late.
+        // Pairs with the fences in `retire` and in `claimed`: a thread that reads what was written to this place later
+        // knows that it came too late.
         fence(Ordering::Acquire);
         if position < self.written.load(Ordering::Relaxed) {
             Found::Written

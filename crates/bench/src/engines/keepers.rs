@@ -18,7 +18,7 @@ pub(super) const FLUSH_EVERY: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Keepers {
     end: Arc<End>,
-    /// Taken by who stops them first.
+    /// Taken by whoever stops them first.
     threads: Mutex<Vec<Keeper>>,
 }
 

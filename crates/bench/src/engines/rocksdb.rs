@@ -1,6 +1,6 @@
 //! RocksDB: a log-structured merge tree, with pessimistic transactions over it (`TransactionDB`). They lock the keys
-//! that they read and write until they end; cycles of waits are found, and who closes one runs again. What is read in a
-//! range is locked key by key: phantoms remain. Bodies that only read get a snapshot.
+//! that they read and write until they end; cycles of waits are found, and a transaction that closes one runs again.
+//! What is read in a range is locked key by key: phantoms remain. Bodies that only read get a snapshot.
 //!
 //! All tables are in one key space: the number of a table, then the key.
 

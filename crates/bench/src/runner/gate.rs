@@ -10,12 +10,12 @@ use crate::BenchError;
 /// Where threads wait until all of them are there. Closed at first.
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Written by who opens it, read by who wants to pass. Relaxed: it carries no data.
+    /// Written by whoever opens it, read by whoever wants to pass. Relaxed: it carries no data.
     open: AtomicBool,
 }
 
 impl Gate {
-    /// Lets these threads pass; who comes later passes, too.
+    /// Lets these threads pass; a thread that comes later passes, too.
     pub(super) fn open<'t>(&self, threads: impl Iterator<Item = &'t thread::Thread>) {
         self.open.store(true, Ordering::Relaxed);
         threads.for_each(thread::Thread::unpark);

@@ -65,7 +65,7 @@ impl Ahead {
         self.leaves.get(self.entered).copied().unwrap_or(PageId::NONE)
     }
 
-    /// The next leaf, as [`Ahead::next`], for who goes there: the one after it is next then.
+    /// The next leaf, as [`Ahead::next`], for whoever goes there: the one after it is next then.
     #[inline]
     pub(super) fn enter(&mut self) -> PageId {
         let next = self.next();

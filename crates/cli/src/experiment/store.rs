@@ -69,7 +69,7 @@ impl Store {
 
 /// What is in the file of an answer; `None` if there is no file.
 fn read(path: &Path) -> Result<Option<Answer>, String> {
-    // Not opened before it is known to be a file: to open a pipe would wait for who writes to it.
+    // Not opened before it is known to be a file: to open a pipe would wait for whoever writes to it.
     let length = match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() => there.len(),
         Ok(_) => return Err("it is not a regular file".to_owned()),

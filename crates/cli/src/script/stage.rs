@@ -222,7 +222,8 @@ impl Stage {
         for handle in board.members.values().filter_map(|member| member.cancel.as_ref()) {
             handle.cancel();
         }
-        // Before anything is rolled back: who waits shall not be granted what others gave up for this reason alone.
+        // Before anything is rolled back: a transaction that waits shall not be granted what others gave up for this
+        // reason alone.
         let limit = Instant::now() + LONGEST_HOLD;
         while board.is_busy() && Instant::now() < limit {
             board = self.play.changed.wait_until(board, limit);

@@ -1,9 +1,9 @@
 //! Whether threads that work still get on.
 //!
 //! A thread may commit nothing for long although nothing is wrong: of five hundred in long queues on a slow processor,
-//! who stands at the end of a chain waits for all before it, and others, who meet nobody, commit a thousand times
-//! meanwhile. As long as its turn comes nearer it does not hang. So the watchdog follows the chain of those who wait
-//! for each other, from the thread on: it hangs if nothing has changed there for as long again.
+//! a thread that stands at the end of a chain waits for all before it, and others, which meet nobody, commit a thousand
+//! times meanwhile. As long as its turn comes nearer it does not hang. So the watchdog follows the chain of those who
+//! wait for each other, from the thread on: it hangs if nothing has changed there for as long again.
 //!
 //! Time in which the program is stopped is nobody's silence. Nor is it a fault of ours how long others keep the
 //! processors to themselves: what is too long whatever changes is measured in time that the program has computed.

@@ -384,7 +384,7 @@ fn write_blocks(bytes: usize, mut write: impl FnMut(usize) -> io::Result<usize>)
     while done < bytes {
         match write(done) {
             // What is left of a block that was written in part does not begin where one does, so the block is written
-            // again; but who takes only a part of the first would do so for ever.
+            // again; but a system that takes only a part of the first would do so for ever.
             Ok(count) if count < BLOCK_BYTES => break,
             Ok(count) => done += count / BLOCK_BYTES * BLOCK_BYTES,
             // A file system may refuse after all.

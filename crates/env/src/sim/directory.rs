@@ -155,7 +155,7 @@ impl Directory {
     }
 
     /// A page is accessed by what only prepares a measurement. Such pages lie in the memories of all sockets in turn,
-    /// as with `numactl --interleave`: who loads a database is not who uses it.
+    /// as with `numactl --interleave`: the thread that loads a database is not the one that uses it.
     #[inline]
     pub(super) fn prepare(&mut self, address: usize) {
         self.table.prepare(address);

@@ -343,7 +343,7 @@ impl DiskFile for File {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         call(bytes.len());
         let mut content = self.content();
-        // A block of which only a part is written is fetched later: who wrote does not wait.
+        // A block of which only a part is written is fetched later: a thread that wrote does not wait.
         content.cache(offset..offset + bytes.len() as u64);
         content.write(bytes, offset);
         Ok(())

@@ -69,7 +69,7 @@ enum Choice {
     Priorities {
         /// By thread number; higher runs first.
         priorities: Vec<u64>,
-        /// Steps at which the priority of who runs falls, descending.
+        /// Steps at which the priority of the thread that runs falls, descending.
         changes: Vec<u64>,
         /// How many of them are drawn at a time, and among how many steps.
         drawn: (u32, u64),
@@ -87,7 +87,7 @@ pub(super) struct Explorer {
     random: Xorshift,
     /// What happens for no reason, in replayed runs as in others.
     whims: Xorshift,
-    /// Threads that can run, who runs not among them.
+    /// Threads that can run, without the one that runs.
     ready: Vec<ThreadNumber>,
     clock: u64,
     /// Clock at which the turn ends.
@@ -247,8 +247,8 @@ impl Explorer {
     }
 }
 
-/// The thread that runs behind the last turn of a schedule: who ran last, as long as it can; then the others in turn,
-/// so that of threads that wait for each other, and yield, none starves.
+/// The thread that runs behind the last turn of a schedule: the thread that ran last, as long as it can; then the
+/// others in turn, so that of threads that wait for each other, and yield, none starves.
 fn next_in_turn(ready: &[ThreadNumber], last: Option<(ThreadNumber, bool)>) -> ThreadNumber {
     let (last, yielded) = last.unwrap_or((0, true));
     let first = last + usize::from(yielded);

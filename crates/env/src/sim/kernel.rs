@@ -87,7 +87,7 @@ pub enum Cause {
 /// Sleeps that began at one place in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slept {
-    /// File and line of who called what sleeps.
+    /// File and line of the call of what sleeps.
     pub place: String,
     /// How many sleeps ended.
     pub count: u64,
@@ -132,7 +132,7 @@ pub(super) struct Kernel {
     threads: Vec<Thread>,
     /// Who runs.
     current: ThreadNumber,
-    /// The clock of who runs, in picoseconds.
+    /// The clock of the thread that runs, in picoseconds.
     pub(super) clock: u64,
     /// The thread that runs goes on until its clock is past this.
     pub(super) horizon: u64,
@@ -219,7 +219,7 @@ impl Kernel {
         Rc::clone(&self.threads[self.current].locals)
     }
 
-    /// Time of who runs passes.
+    /// Time of the thread that runs passes.
     #[inline]
     pub(super) fn spend(&mut self, spent: Spent, picoseconds: u64) {
         self.clock += picoseconds;

@@ -19,7 +19,7 @@ use super::{
 const FREE: u32 = 0;
 /// Somebody has it, nobody sleeps.
 const HELD: u32 = 1;
-/// Somebody has it, others may sleep: who lets go wakes one.
+/// Somebody has it, others may sleep: a thread that lets go wakes one.
 const CONTENDED: u32 = 2;
 /// How often a thread looks again before it sleeps, as `std` does.
 const SPINS: u32 = 100;

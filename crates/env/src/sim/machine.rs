@@ -85,9 +85,9 @@ pub(super) struct Machine {
 /// What an access to memory has led to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Access {
-    /// It waits for this line until the clock of who runs, and takes place then: [`Machine::arrive`].
+    /// It waits for this line until the clock of the thread that runs, and takes place then: [`Machine::arrive`].
     pub(super) booked: Option<LineNumber>,
-    /// It waits for its line, and takes place when the others have come to the clock of who runs.
+    /// It waits for its line, and takes place when the others have come to the clock of the thread that runs.
     pub(super) waits: bool,
     /// Somebody else has something to do sooner than before.
     pub(super) disturbed: bool,

@@ -47,10 +47,11 @@
 //! in nanoseconds. The profile is the second line: there 28, 36, 54 and 4.2 come of the figures here. Single exchanges
 //! differ by 3 to 6 % (standard deviation, from sums of few), so transfers are drawn evenly between 8 % less and more;
 //! other machines are taken to be alike (E). A load of a line that the other core has changed takes it away there: the
-//! other's next load of it misses, and a change by who has loaded it takes no longer than one of its own line. If the
-//! other has only loaded it, both have it afterwards. That was seen on `vm2-zen4`, by a program that orders single
-//! accesses of two threads by another line; other machines are taken to share the line (E). What follows an atomic
-//! change is done in its time there, mostly; on older machines it is taken to wait. `epyc2x96` has the same core.
+//! other's next load of it misses, and a change by a core that has loaded it takes no longer than one of its own line.
+//! If the other has only loaded it, both have it afterwards. That was seen on `vm2-zen4`, by a program that orders
+//! single accesses of two threads by another line; other machines are taken to share the line (E). What follows an
+//! atomic change is done in its time there, mostly; on older machines it is taken to wait. `epyc2x96` has the same
+//! core.
 //!
 //! How far a core looks ahead (`window`) is the size of its buffer of begun instructions at four a cycle: 128 of them
 //! for Westmere and 168 for Ivy Bridge (measured at blog.stuffedcow.net/2013/05/measuring-rob-capacity), 320 for Zen 4,
@@ -67,7 +68,7 @@
 //!
 //! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer
 //! locks take 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40
-//! threads at a time), half of what one takes that nobody else wants: the request of who waits has reached the
+//! threads at a time), half of what one takes that nobody else wants: the request of a core that waits has reached the
 //! directory long ago, and cores near each other follow each other. There an access that has waited pays half of its
 //! latency at least. Of the other machines no source tells.
 //!
@@ -157,8 +158,8 @@ pub struct Profile {
     pub changes_overlap: bool,
     /// One pause of a spinning loop.
     pub pause: u64,
-    /// Nanoseconds that it takes the system to wake a thread, for who wakes it; and from then on until an idle
-    /// processor runs it.
+    /// Nanoseconds that it takes the system to wake a thread, for the thread that wakes it; and from then on until an
+    /// idle processor runs it.
     pub wake_ns: u64,
     /// See there.
     pub wake_up_ns: u64,

@@ -98,7 +98,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes what the time of who runs went to.
+    /// Notes what the time of the thread that runs went to.
     #[inline]
     pub(super) fn tally(&mut self, spent: Spent, picoseconds: u64) {
         if let Scheduler::Machine(machine) = self {
@@ -148,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// How long a fence of who runs waits, at this clock, for what it has stored.
+    /// How long a fence of the thread that runs waits, at this clock, for what it has stored.
     pub(super) fn fence(&mut self, clock: u64) -> u64 {
         match self {
             Scheduler::Machine(machine) => machine.fence(clock),
@@ -221,7 +221,7 @@ impl Scheduler {
         }
     }
 
-    /// Until when who runs goes on.
+    /// Until when the thread that runs goes on.
     #[inline]
     pub(super) fn horizon(&self) -> u64 {
         match self {

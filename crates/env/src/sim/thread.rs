@@ -100,7 +100,7 @@ pub fn sleep(duration: Duration) {
 struct Packet<T> {
     /// 1 when the thread is over.
     over: AtomicU32,
-    /// Written by the thread before it is over, taken by who joins it afterwards.
+    /// Written by the thread before it is over, taken by the thread that joins it afterwards.
     result: UnsafeCell<Option<Result<T>>>,
 }
 

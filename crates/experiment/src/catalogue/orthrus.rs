@@ -106,8 +106,8 @@ impl System {
 }
 
 /// How long a run lasts. The paper's systems have no log; here each page is logged as a whole when it is first changed,
-/// which is over before anything is measured if the log's buffer has room for all of them, and who updates is given the
-/// time for it; and everything is in memory.
+/// which is over before anything is measured if the log's buffer has room for all of them, and a transaction that
+/// updates is given the time for it; and everything is in memory.
 fn length(scale: Scale, updates: bool) -> String {
     let warm_up = if updates { 0.02 } else { scale.pick(0.003, 0.01) };
     let rest = scale.pick(
@@ -118,7 +118,7 @@ fn length(scale: Scale, updates: bool) -> String {
 }
 
 /// Dreadlocks: those that spin, as the paper's do. Eighty cores that spin take a quarter of an hour to simulate; when
-/// it is to be quick those of this engine, who sleep, take their place.
+/// it is to be quick those of this engine, which sleep, take their place.
 fn dreadlocks(scale: Scale) -> System {
     System::Locking(scale.pick("dreadlocks", "dreadlocks_spin"))
 }

@@ -40,7 +40,7 @@ fn insert(scale: Scale, threads: u32) -> String {
     format!(
         "bench insert --profile niagara32 --cores {threads} --threads {threads} {rest} --durability lazy \
          --set log_buffer_bytes=64MiB --set pool_bytes={}",
-        // Room for all pages that are made: who needs a frame waits for the log when all are dirty.
+        // Room for all pages that are made: a thread that needs a frame waits for the log when all are dirty.
         scale.pick("64MiB", "1GiB")
     )
 }

@@ -192,7 +192,7 @@ pub(super) fn join(number: u64) {
 mod tests {
     use super::*;
 
-    /// As it was, who had let in another got a turn of a single run the next time.
+    /// As it was, a thread that had let in another got a turn of a single run the next time.
     #[test]
     fn the_way_out_does_not_count_as_being_away() {
         let goes_on_after = |on_the_way: Duration, away: Duration| {

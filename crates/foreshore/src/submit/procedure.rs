@@ -49,8 +49,8 @@ pub trait Procedure: Send + 'static {
     fn run(&mut self, tx: &mut Transaction) -> Result<()>;
 
     /// Is told that the transaction has ended: committed, with a ticket that tells when it is durable, or undone.
-    /// Nobody has waited for the disk: [`CommitTicket::is_durable`] asks; who has promised something to somebody waits
-    /// for the ticket, on another thread.
+    /// Nobody has waited for the disk: [`CommitTicket::is_durable`] asks; whoever has promised something to somebody
+    /// waits for the ticket, on another thread.
     ///
     /// After [`Error::Closed`] and [`Error::Poisoned`] no more is drawn. If a thread of partitioned execution dies
     /// ([`Error::ThreadDied`]), nobody is told of what was drawn last: it is not committed.

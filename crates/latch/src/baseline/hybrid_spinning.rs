@@ -39,8 +39,8 @@ impl HybridSpinning {
         {
             return None;
         }
-        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also
-        // sees EXCLUSIVE or something newer.
+        // Partner is the acquire fence in `try_optimistic`: a thread that sees any store that this thread is about to
+        // make also sees EXCLUSIVE or something newer.
         fence(Release);
         Some(())
     }

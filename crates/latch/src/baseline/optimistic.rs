@@ -22,7 +22,7 @@ const CHANGE: u64 = 2;
 /// A version and a spinlock in one word. Optimistic or exclusive; unfair.
 #[derive(Debug, Default)]
 pub struct OptimisticLatch {
-    /// Bit 0: held; the bits above: changes so far. Written by the holder, and by who enters.
+    /// Bit 0: held; the bits above: changes so far. Written by the holder, and by whoever enters.
     word: AtomicU64,
 }
 
@@ -38,8 +38,8 @@ impl OptimisticLatch {
         if word & LOCKED != 0 || self.word.compare_exchange(word, word | LOCKED, Acquire, Relaxed).is_err() {
             return None;
         }
-        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also
-        // sees LOCKED or something newer.
+        // Partner is the acquire fence in `try_optimistic`: a thread that sees any store that this thread is about to
+        // make also sees LOCKED or something newer.
         fence(Release);
         Some(word | LOCKED)
     }

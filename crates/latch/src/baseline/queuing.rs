@@ -66,7 +66,7 @@ struct Node {
     goes: AtomicBool,
     /// Held by the owner while it leaves, or by the reader behind it while that one does.
     held: AtomicBool,
-    /// The node behind this one. Written by its owner, and by who holds this node.
+    /// The node behind this one. Written by its owner, and by whoever holds this node.
     next: AtomicPtr<Node>,
     /// The node before a reader's, and the bit [`TOUCHED`]; null at the head. Taken away by the owner of the node
     /// before.
@@ -166,7 +166,7 @@ impl QueuingRw {
         if self.leaves_last(node, ptr::null_mut()) {
             return;
         }
-        // SAFETY: who is behind waits for this thread, and its node stays meanwhile.
+        // SAFETY: the thread behind waits for this one, and its node stays meanwhile.
         let behind = unsafe { &*node.await_next() };
         behind.prev.store(ptr::null_mut(), Relaxed);
         behind.let_in();
@@ -236,7 +236,7 @@ impl QueuingRw {
             }
             return false;
         }
-        // Before this thread's node is no longer the tail: who comes then links itself to `before`.
+        // Before this thread's node is no longer the tail: a thread that comes then links itself to `before`.
         before.next.store(ptr::null_mut(), Relaxed);
         node.hold();
         if !self.leaves_last(node, before.address()) {

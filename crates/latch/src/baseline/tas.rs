@@ -12,7 +12,7 @@ use super::{Latch, Leaving};
 /// A test-and-set spinlock. Exclusive only; unfair.
 #[derive(Debug, Default)]
 pub struct Tas {
-    /// 1: held. Written by who tries to enter and by the holder.
+    /// 1: held. Written by whoever tries to enter and by the holder.
     word: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! The ticket spinlock with proportional backoff (Mellor-Crummey and Scott 1991; Böttcher et al. 2020, §3.3): who comes
-//! draws a number, and waits the longer between two looks the more are before it.
+//! The ticket spinlock with proportional backoff (Mellor-Crummey and Scott 1991; Böttcher et al. 2020, §3.3): a thread
+//! that comes draws a number, and waits the longer between two looks the more are before it.
 
 use foreshore_env::sync::atomic::{
     AtomicU32,
@@ -20,7 +20,7 @@ const MAX_PAUSES: u32 = 1 << 10;
 pub struct Ticket {
     /// The number of the next to come. Raised by everybody who waits; numbers wrap around.
     next: AtomicU32,
-    /// The number of the holder, or of who may enter. Written by the holder only.
+    /// The number of the holder, or of the thread that may enter. Written by the holder only.
     serving: AtomicU32,
 }
 

@@ -11,7 +11,7 @@ use super::{Latch, Leaving, spin};
 /// A spinlock that looks before it writes. Exclusive only; unfair.
 #[derive(Debug, Default)]
 pub struct Ttas {
-    /// 1: held. Written by who has seen it free and by the holder.
+    /// 1: held. Written by whoever has seen it free and by the holder.
     word: AtomicU64,
 }
 

@@ -58,7 +58,7 @@ impl Member {
 pub(super) fn find(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
     let mut seen = SlotSet::default();
     seen.insert(me.slot);
-    // Members in the order of their distance from `me`, each with the place of who waits for it.
+    // Members in the order of their distance from `me`, each with the place of whoever waits for it.
     let mut members = vec![(me, 0)];
     let mut next = 0;
     while let Some(&(member, _)) = members.get(next) {

@@ -17,7 +17,7 @@
 //!
 //! # Why no cycle is missed
 //! LOCK-11: while its owner waits, a digest has everybody in it who is in its owner's way. It is stored under the latch
-//! as the wait begins. After that somebody new gets into the way only as a holder that wants or gets more, who adds
+//! as the wait begins. After that somebody new gets into the way only as a holder that wants or gets more, which adds
 //! itself (`announce`), or as one that is granted what a conversion conflicts with, and the granter adds it (`pass`).
 //! Of a cycle's members consider the last that fenced after its wait began. The digests of all others were stored
 //! before their fences, so it sees them; whoever was added later to one of them had been granted something, and so was

@@ -64,7 +64,7 @@ impl Tags {
             IntentMode::X => &self.own,
             IntentMode::IS | IntentMode::S => return,
         };
-        // Nearly always somebody has been here with an older commit; who comes late writes nothing.
+        // Nearly always somebody has been here with an older commit; a thread that comes late writes nothing.
         if tag.load(Acquire) < lsn.0 {
             tag.fetch_max(lsn.0, Release);
         }

@@ -22,8 +22,8 @@
 //! comes for the latch, which the request holds until it stands in the list. While the flag is up everything happens
 //! under the latch, in the order of arrival, as in `Lightweight`.
 //!
-//! An intent that was published for a moment and taken back may have been seen; so who takes it back grants to those in
-//! the list what can be granted, too.
+//! An intent that was published for a moment and taken back may have been seen; so the transaction that takes it back
+//! grants to those in the list what can be granted, too.
 //!
 //! An absolute request looks at all slots ever used: it pays for everybody.
 
@@ -48,7 +48,7 @@ use crate::table::{QUEUE_RANK, Wakes, Withdrawn};
 #[derive(Debug, Default)]
 struct Entry {
     /// Up (not 0) while an absolute lock is held or asked for, or anybody waits. Written under the latch, read by
-    /// everybody: Release, partner is the Acquire of who finds it down.
+    /// everybody: Release, partner is the Acquire of whoever finds it down.
     flag: AtomicU32,
     /// Guards what follows, but for the tags.
     latch: HybridLatch,
@@ -66,8 +66,8 @@ const OWN_TAGS: usize = 8;
 /// line only. Written by the owner, read by those who get absolute locks. Two tables that share a place share what
 /// was there before in `others`: too high a tag, never too low.
 ///
-/// Stores are Release: who has seen the lock withdrawn sees the tag. LSNs of one slot ascend, so a reader that sees a
-/// place change under its eyes sees too high a tag at worst, having read `others` last.
+/// Stores are Release: a thread that has seen the lock withdrawn sees the tag. LSNs of one slot ascend, so a reader
+/// that sees a place change under its eyes sees too high a tag at worst, having read `others` last.
 #[derive(Debug, Default)]
 struct OwnTags {
     places: [(AtomicU32, AtomicU64); OWN_TAGS],

@@ -49,9 +49,9 @@ impl LockOwner {
         self.manager.slots.get(self.slot).relabel(label);
     }
 
-    /// Nobody will end this transaction for as long as there is its lock manager: who would have to wait for it is
-    /// refused at once, as if by [`WaitPolicy::no_wait`](crate::WaitPolicy::no_wait). To be called before anybody asks
-    /// for a lock that it has.
+    /// Nobody will end this transaction for as long as there is its lock manager: a transaction that would have to wait
+    /// for it is refused at once, as if by [`WaitPolicy::no_wait`](crate::WaitPolicy::no_wait). To be called before
+    /// anybody asks for a lock that it has.
     pub fn stay(&mut self) {
         self.manager.slots.get(self.slot).stay();
         self.manager.somebody_stays.store(true, Relaxed);

@@ -82,7 +82,7 @@ impl Wish {
     ) -> Result<Begun, LockError> {
         let (requested, held) = self.modes();
         let slot = manager.slots.get(owner);
-        // Before the wait begins: who finds it looks at the description. Errors tell it, too.
+        // Before the wait begins: a thread that finds it looks at the description. Errors tell it, too.
         slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
         let no_wait = policy.no_wait || self.would_wait_for_ever(manager, owner);
         if no_wait || manager.detector.refuses_waits() {

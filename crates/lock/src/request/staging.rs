@@ -15,8 +15,8 @@
 //!   data race in this language, and two could see the same word empty (RELIABILITY §2.2).
 //! - T_min is the oldest *look*, not the oldest transaction: outside of one, a transaction knows nothing but its own
 //!   requests. So a transaction that idles with locks pins nothing but the segments that these are in.
-//! - Nobody waits for the pre-allocator: who finds nothing ready recycles, allocates or sweeps itself. The paper's waiter
-//!   hangs if it is itself the oldest transaction.
+//! - Nobody waits for the pre-allocator: a thread that finds nothing ready recycles, allocates or sweeps itself. The
+//!   paper's waiter hangs if it is itself the oldest transaction.
 
 use std::ops::Range;
 
@@ -140,7 +140,7 @@ impl Stack {
     }
 }
 
-/// How far all buckets have been swept. Read and written by who sweeps, Relaxed.
+/// How far all buckets have been swept. Read and written by whoever sweeps, Relaxed.
 #[derive(Debug)]
 struct Round {
     /// The first bucket that comes next.
@@ -155,7 +155,7 @@ pub(crate) struct Staging {
     /// Counts retired segments. Read at the beginning of every look, written once for [`SEGMENT`] locks.
     epoch: CachePadded<AtomicU64>,
     /// For each slot, on its own line: the epoch in which its look began; 0: it is not looking. Written by the owner of
-    /// the slot, read by who recycles.
+    /// the slot, read by whoever recycles.
     starts: Box<[CachePadded<AtomicU64>]>,
     ready: CachePadded<Stack>,
     /// How many are ready: a hint.
@@ -165,7 +165,7 @@ pub(crate) struct Staging {
     fresh: AtomicU32,
     /// How many segments are allocated before chains that nobody visits are swept for more.
     sweep_at: AtomicU32,
-    /// Whether somebody sweeps. Written by who does: Acquire and Release, it guards `round`.
+    /// Whether somebody sweeps. Written by whoever does: Acquire and Release, it guards `round`.
     sweeping: AtomicBool,
     round: Round,
     /// How many buckets there are to sweep.
@@ -201,7 +201,7 @@ impl Staging {
     /// (SeqCst) before it reads a link; partner is the fence of `recycle`.
     #[inline]
     pub(crate) fn begin_look(&self, slot: SlotId) {
-        // Acquire: who sees the number of a retired segment sees that it was unlinked.
+        // Acquire: a thread that sees the number of a retired segment sees that it was unlinked.
         self.starts[slot.index()].store(self.epoch.load(Acquire), Relaxed);
     }
 

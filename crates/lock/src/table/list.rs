@@ -33,8 +33,8 @@ pub(super) trait List: Debug + Default {
 
 /// Of the head word: the list is changed under the latch only.
 const GUARDED: u32 = 1 << 31;
-/// Of the head word: all requests are granted, and none has anything exclusively, so that who wants to share need look
-/// at none of them. The other bits are the number of the first request.
+/// Of the head word: all requests are granted, and none has anything exclusively, so that a thread that wants to share
+/// need look at none of them. The other bits are the number of the first request.
 const SHARED: u32 = 1 << 30;
 
 /// A list linked one way. What is shared comes and goes at its head, and there, as long as nobody guards the list,
@@ -56,10 +56,10 @@ const SHARED: u32 = 1 << 30;
 /// what it read.
 #[derive(Debug)]
 pub(super) struct Linked {
-    /// The head word, see above. While it is not guarded it changes by exchanges: AcqRel and Release, so that who comes
-    /// sees what who went has done, and who guards sees the requests that it finds; partner is the Acquire of both.
-    /// While it is guarded, it is guarded by the latch. SeqCst, where somebody comes, guards, or asks whether nobody is
-    /// there: LOCK-17.
+    /// The head word, see above. While it is not guarded it changes by exchanges: AcqRel and Release, so that a thread
+    /// that comes sees what one that went has done, and one that guards sees the requests that it finds; partner is the
+    /// Acquire of both. While it is guarded, it is guarded by the latch. SeqCst, where somebody comes, guards, or asks
+    /// whether nobody is there: LOCK-17.
     head: AtomicU32,
 }
 

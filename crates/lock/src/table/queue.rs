@@ -28,7 +28,8 @@ use crate::slot::{SlotId, Slots, Subject, WaitWord};
 #[derive(Debug, Default)]
 pub(super) struct Queue<L> {
     pub(super) list: L,
-    /// How many of the requests wait. In the staged table also read beside the latch, by who may have set them free.
+    /// How many of the requests wait. In the staged table also read beside the latch, by whoever may have set them
+    /// free.
     waiting: AtomicU32,
     /// The highest commit LSN of a transaction that released an exclusive lock here before it was durable. Never
     /// lowered, and as long-lived as the table. Written with Release; read with Acquire by everybody.
@@ -219,7 +220,7 @@ impl<L: List> Queue<L> {
     /// Begins the wait of a request that is in the queue, unless nobody is in its way: then it is granted.
     fn begin_wait(&self, view: &View<'_>, request: RequestIndex) -> Result<Lsn, WaitWord> {
         self.one_more_waits();
-        // S4: who releases beside the latch sees the waiter, or is seen here to have released.
+        // S4: a thread that releases beside the latch sees the waiter, or is seen here to have released.
         self.announce_first();
         let waiter = view.requests.get(request);
         let blockers = self.blockers(view.requests, view.name, waiter);

@@ -173,7 +173,7 @@ impl Bucket {
         let staging = requests.staging();
         staging.begin_look(slot);
         let is_first = self.queue.list.push(requests, request);
-        // S1. Partners: the fences of conversions and of other newcomers; and that of who recycles (LOCK-14).
+        // S1. Partners: the fences of conversions and of other newcomers; and that of whoever recycles (LOCK-14).
         order();
         // The first has nobody ahead; a request that comes before it now would have to be linked before it.
         let ahead = (!is_first).then(|| {
@@ -224,7 +224,7 @@ impl Bucket {
         }
     }
 
-    /// A claim that was not free: who has come to wait because of it goes on.
+    /// A claim that was not free: a thread that has come to wait because of it goes on.
     #[cold]
     fn retract(&self, view: &View<'_>, slot: SlotId, request: RequestIndex, wakes: &mut Wakes) {
         view.requests.get(request).make_obsolete();

@@ -48,8 +48,8 @@ impl LockManager {
 }
 
 impl LockManager {
-    /// Whether it is an intent lock that belongs to nobody at present, kept for the next transaction of its slot: who
-    /// has one says so.
+    /// Whether it is an intent lock that belongs to nobody at present, kept for the next transaction of its slot: a
+    /// transaction that has one says so.
     pub(super) fn waits_for_heirs(&self, known: &Known, request: &SeenRequest) -> bool {
         if request.modes.requested.intent().is_none() || request.modes.granted == Mode::N {
             return false;

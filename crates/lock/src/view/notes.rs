@@ -110,7 +110,7 @@ impl Notes {
         let state = &self.slots[slot.index()].state;
         let version = state.load(Relaxed) >> 32;
         state.store(version.wrapping_add(1) << 32, Relaxed);
-        // Partner is the fence of `read`: who reads something of a later note sees the new version.
+        // Partner is the fence of `read`: a thread that reads something of a later note sees the new version.
         fence(Release);
     }
 

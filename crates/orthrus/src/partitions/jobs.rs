@@ -21,7 +21,7 @@ impl Shared {
         let queues = self.queues.len();
         (0..queues).find_map(|offset| {
             let queue = &self.queues[(from + offset) % queues];
-            // Acquire or not: who sees none may be late, and is rung for.
+            // Acquire or not: a thread that sees none may be late, and is rung for.
             if queue.count.load(Ordering::Relaxed) == 0 {
                 return None;
             }

@@ -45,9 +45,9 @@ const MAX_CLEANERS: usize = 64;
 pub(super) struct Cleaner {
     bell: Arc<Bell>,
     /// When the hand has come here, in steps, the cleaner is to look at the frames ahead. Written by the cleaner, read
-    /// by whoever moves the hand. Relaxed: who overlooks it meets dirty pages, and rings.
+    /// by whoever moves the hand. Relaxed: a thread that overlooks it meets dirty pages, and rings.
     next_round: AtomicU64,
-    /// Where the next part of the round begins, in steps. Set by who begins the round, moved on by all who clean.
+    /// Where the next part of the round begins, in steps. Set by whoever begins the round, moved on by all who clean.
     /// Relaxed: a part that two look at, or nobody, is cleaned once, or in the next round.
     cursor: AtomicU64,
     /// Taken by the one who joins.

@@ -3,7 +3,7 @@
 //! A thread that needs pages soon names them and goes on. A reader gives each a frame and enters it in the translation,
 //! latched exclusively like any page that arrives: a thread that wants it meanwhile waits for that latch, and finds it.
 //! Neighbours in the file are read in one call, others by other readers at the same time. What cannot be read gives its
-//! frame back and is forgotten: who needs the page reads it, and is told what is wrong.
+//! frame back and is forgotten: a thread that needs the page reads it, and is told what is wrong.
 //!
 //! Nobody's page suffers for it: a reader takes free frames, and those of clean pages that were not used since CLOCK's
 //! hand passed; and a page that was read in vain has never been used, so it is the next to go.

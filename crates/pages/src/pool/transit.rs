@@ -1,7 +1,7 @@
 //! Pages on their way between file and pool: the seam between the ways of knowing about them.
 //!
-//! The contract, which the pool's tests check over every way: a page is loaded by one thread at a time, who wants it
-//! meanwhile waits and then finds it, and nobody places a page that is being loaded.
+//! The contract, which the pool's tests check over every way: a page is loaded by one thread at a time, one that wants
+//! it meanwhile waits and then finds it, and nobody places a page that is being loaded.
 
 pub(super) mod baseline;
 

@@ -1,9 +1,9 @@
 //! From page ids to frames: the seam between the ways of finding a page.
 //!
 //! The contract, which the tests beside this file check over every way: a page has at most one frame (PAGE-4), however
-//! many threads enter it at once; who asks for a page that nobody enters or takes out meanwhile is told the truth, but
-//! for one thing: while others come and go, `get` may miss a page that is there. A thread that is told "absent" enters
-//! the page before it does anything else, and `insert` is never wrong.
+//! many threads enter it at once; a thread that asks for a page that nobody enters or takes out meanwhile is told the
+//! truth, but for one thing: while others come and go, `get` may miss a page that is there. A thread that is told
+//! "absent" enters the page before it does anything else, and `insert` is never wrong.
 
 pub(super) mod baseline;
 mod table;

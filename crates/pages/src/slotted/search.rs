@@ -52,8 +52,8 @@ impl SlottedView<'_> {
     }
 
     /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at
-    /// again. On the way down; who is led astray by a page of nonsense finds that out in the leaf. In inner nodes heads
-    /// tell, as a rule.
+    /// again. On the way down; a search that is led astray by a page of nonsense finds that out in the leaf. In inner
+    /// nodes heads tell, as a rule.
     #[inline(always)]
     pub(super) fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();

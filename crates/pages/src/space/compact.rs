@@ -1,7 +1,7 @@
 //! Giving space back: the pages at the end of the file move to free ones before, and the file is cut.
 //!
 //! A compaction sets a *ceiling*: from there on no page is allocated. What lies above is moved below, a page a record,
-//! by who knows what refers to it. Then
+//! by whoever knows what refers to it. Then
 //!
 //! 1. the new end is chosen: nothing above it is in use, nor reserved, and because of the ceiling nothing will be;
 //! 2. a checkpoint is taken: the records that freed those pages are durable, and recovery begins behind them;

@@ -96,7 +96,7 @@ pub(super) struct Map {
     /// Raised when `first_free` may have to be lowered, so that a search that began before does not raise it.
     changes: u64,
     /// While the file is compacted: nothing is reserved from here on. Set by a compaction, taken back by it or, under
-    /// [`Space::growing`], by who finds no page below.
+    /// [`Space::growing`], by whoever finds no page below.
     ceiling: Option<u64>,
     /// A compaction is under way, whether or not it still has its ceiling.
     compacting: bool,

@@ -1,5 +1,5 @@
 //! A database that cannot be recovered, with what its log says repeated on its pages as far as the log can be read.
-//! Nobody is rolled back: who was still open where the log breaks off may have committed behind that.
+//! Nobody is rolled back: a transaction that was still open where the log breaks off may have committed behind that.
 //!
 //! Less is needed for this than for recovery: of the control file only the place where redo begins, or else a
 //! checkpoint in the log; no catalogue, no tree, and no log from before the redo horizon. Pages that are newer than

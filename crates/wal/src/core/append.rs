@@ -1,7 +1,7 @@
 //! Appending: claim a place, copy, publish.
 //!
 //! The critical section settles only where the record goes (`insert.rs`); checksum and copy happen outside of it, in
-//! parallel. The flusher, who follows behind, learns from the ring itself which records are whole (`ring.rs`).
+//! parallel. The flusher, which follows behind, learns from the ring itself which records are whole (`ring.rs`).
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_env::sync::{MutexGuard, atomic::Ordering};

@@ -123,7 +123,7 @@ impl Flusher {
     }
 
     /// Makes a batch that reaches to `target` durable, or what of it is published; gives how far. What the writer has
-    /// written beyond is left to the next one: who waits for that is woken by that.
+    /// written beyond is left to the next one: a thread that waits for that is woken by that.
     fn write_and_sync(&mut self, core: &Core, target: u64) -> Result<u64> {
         self.write(core, target)?;
         Ok(core.sync()?.min(target))

@@ -12,7 +12,7 @@ use super::Core;
 /// How often a full disk is asked for space.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
-/// Tells everybody when the maker dies: who waits for space would wait for ever.
+/// Tells everybody when the maker dies: a thread that waits for space would wait for ever.
 pub(super) struct Farewell<'a>(pub(super) &'a Core);
 
 impl Drop for Farewell<'_> {

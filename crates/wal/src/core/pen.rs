@@ -135,7 +135,7 @@ impl Pen {
             let data = file.next_data(end).map_err(StorageError::io("look for a hole in", path))?;
             end = if data == Some(end) { end } else { self.ready };
         }
-        // Whole blocks are written from where they lie; who appends may be at the rest of the last one.
+        // Whole blocks are written from where they lie; a thread that appends may be at the rest of the last one.
         let last = run.end / BLOCK * BLOCK;
         let rest = blocks(&mut self.room, (base + end - last) as usize);
         let (records, zeros) = rest.split_at_mut((run.end - last) as usize);
@@ -214,7 +214,7 @@ impl Stalls {
     }
 }
 
-/// Tells everybody when the writer dies: who waits for room would wait for ever.
+/// Tells everybody when the writer dies: a thread that waits for room would wait for ever.
 struct Farewell<'a>(&'a Core);
 
 impl Drop for Farewell<'_> {

@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Wakes the flusher for a flush, unless others are waited for before it begins, or who leads will see what is
+    /// Wakes the flusher for a flush, unless others are waited for before it begins, or the leader will see what is
     /// asked for.
     fn ask_flusher(&self, waiting: &mut Waiting) {
         let next = waiting.batch + 1;
@@ -273,7 +273,7 @@ impl Core {
         // What was appended since the batch began waits for its flush from then on.
         waiting.timer.flush = Some(begun + self.flush_interval);
         waiting.timer.mark = (!is_sealed).then(|| now + self.flush_interval);
-        // Pairs with the acquire in `durable`: who sees the log durable sees that it was synced.
+        // Pairs with the acquire in `durable`: a thread that sees the log durable sees that it was synced.
         self.durable.store(durable, Ordering::Release);
         waiting.batch_end = 0;
         let batch = waiting.batch;

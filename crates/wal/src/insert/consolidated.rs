@@ -1,5 +1,5 @@
-//! Consolidation: who finds the tail in use does not queue for it, but joins others who wait, and one of them claims
-//! for all. The tail is advanced once for a group, however many want it.
+//! Consolidation: a thread that finds the tail in use does not queue for it, but joins others who wait, and one of them
+//! claims for all. The tail is advanced once for a group, however many want it.
 //!
 //! Code from a paper: the consolidation array of Aether (Johnson, Pandis, Stoica, Athanassoulis, Ailamaki, VLDB 2010),
 //! which Kimura et al. 2012 (§5) build upon. Departures, with reasons: members do not release their part of the buffer

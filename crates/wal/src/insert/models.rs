@@ -113,7 +113,7 @@ fn a_limit_that_rises_is_kept() {
     });
 }
 
-/// WAL-12: who sees a claim below the tail sees what the claimer stored before.
+/// WAL-12: a thread that sees a claim below the tail sees what the claimer stored before.
 #[test]
 fn the_tail_orders_what_was_stored_before_a_claim() {
     model(|kind| {

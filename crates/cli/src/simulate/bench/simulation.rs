@@ -150,7 +150,7 @@ impl Simulation {
 }
 
 /// Sources of the simulator itself: what is accessed there is a part of its own mutexes, condition variables and
-/// threads, and who drops a guard does not say where.
+/// threads, and whoever drops a guard does not say where.
 const SIMULATOR: &str = "crates/env/src/sim/";
 
 /// What a line is called: what was said to lie there, and what was accessed where it moved most often, of the places in

@@ -383,7 +383,7 @@ pub(super) fn body(
 pub(super) fn is_usual(error: &Error) -> bool {
     use Error::{Cancelled, Deadlock, LockTimeout, RetriesExhausted, StaleReads, WouldBlock};
     match error {
-        // That is by its deadline; who has none ends at some time.
+        // That is by its deadline; a transaction that has none ends at some time.
         RetriesExhausted { attempts, .. } => *attempts <= TransactOptions::default().retries,
         _ => matches!(error, Deadlock(_) | StaleReads | LockTimeout(_) | WouldBlock(_) | Cancelled),
     }

@@ -322,7 +322,7 @@ fn end_on_a_full_disk(database: &Database, open: Option<Transaction>, shared: &S
 
 /// What the threads of a round share.
 struct Shared {
-    /// Set by who looks on, when all has been seen. Relaxed: a transaction more is no harm.
+    /// Set by whoever looks on, when all has been seen. Relaxed: a transaction more is no harm.
     stop: AtomicBool,
     /// Transactions that were refused.
     refused: AtomicU64,

@@ -4,10 +4,11 @@
 //! it can. The core's clock is that of what is done; what has passed since the first of several misses was asked for,
 //! but for what was computed, an independent one has behind it. It cannot
 //!
-//! - if its address comes from what the other found. Nobody tells the simulator, so it is taken to, but where it is known not to:
-//!   the line came to the core by one of its last few misses, so that the core has used its address already (who leaves a latch does not
-//!   look for it); or the miss before it was in a latch's code, and this one is not: who takes a latch knows what it guards. What lies near
-//!   a pointer that was loaded last comes from that, in any case;
+//! - if its address comes from what the other found. Nobody tells the simulator, so it is taken to, but where it is
+//!   known not to: the line came to the core by one of its last few misses, so that the core has used its address
+//!   already (a thread that leaves a latch does not look for it); or the miss before it was in a latch's code, and this
+//!   one is not: a thread that takes a latch knows what it guards. What lies near a pointer that was loaded last comes
+//!   from that, in any case;
 //! - if too much is computed between them: what has been begun and is not done finds room in a buffer of the core (`Profile::window`);
 //! - behind a word that was looked at again: a core that looks again waits for a change, and what it does then is
 //!   foreseen only if it has looked as often the last time, and not too often for what foresees it;

@@ -126,7 +126,7 @@ pub struct MachineReport {
 /// Cores that idled because their threads slept at one place in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// File and line of who called what sleeps.
+    /// File and line of the call of what sleeps.
     pub place: String,
     /// How long, in picoseconds.
     pub time_ps: u64,

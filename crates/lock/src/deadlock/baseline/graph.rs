@@ -1,5 +1,6 @@
 //! A wait-for graph in partitions, one for each slot, as Ren et al. 2016, §4.1, keep it: the edges that go out from a
-//! slot stand in its own partition under its own mutex, and who looks for a cycle takes one mutex after another.
+//! slot stand in its own partition under its own mutex, and a thread that looks for a cycle takes one mutex after
+//! another.
 //!
 //! Edges are taken anew with every look of their owner. In between they may be out of date in both directions: a cycle
 //! of stale edges is refuted when it is confirmed, and an edge that came to a sleeper is seen after its nap.

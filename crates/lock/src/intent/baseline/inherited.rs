@@ -13,9 +13,9 @@
 //!     └─── RECLAIMED ◀─────────── RECLAIMING   its request leaves the lock table
 //! ```
 //!
-//! An absolute request announces itself, fences, and reclaims what is inherited; who leaves a lock inherited fences,
-//! and takes it back if an absolute request is announced. So when an absolute request waits, it waits for transactions
-//! only.
+//! An absolute request announces itself, fences, and reclaims what is inherited; a transaction that leaves a lock
+//! inherited fences, and takes it back if an absolute request is announced. So when an absolute request waits, it waits
+//! for transactions only.
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::CachePadded;

@@ -5,8 +5,8 @@
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
 //! ```
 //!
-//! What conflicts is never held at a time; and who waits has been granted the lock when the others are gone. Without
-//! any one of the three fences a model fails.
+//! What conflicts is never held at a time; and a waiter has been granted the lock when the others are gone. Without any
+//! one of the three fences a model fails.
 
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;

@@ -365,7 +365,7 @@ fn who_guards_has_to_acquire_requests() {
     look_beside(Fault::Guards);
 }
 
-/// LOCK-9: who is granted what was released sees the tag.
+/// LOCK-9: a transaction that is granted what was released sees the tag.
 fn comes_after_a_tag(fault: Fault) {
     explore(
         fault,

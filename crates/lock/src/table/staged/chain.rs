@@ -20,15 +20,15 @@ use foreshore_env::thread::yield_now;
 use crate::request::{Request, RequestIndex, Requests};
 use crate::table::list::List;
 
-/// Looks for a link between yields: who is about to set it has it set within a few instructions, unless it has been
-/// descheduled.
+/// Looks for a link between yields: a thread that is about to set it has it set within a few instructions, unless it
+/// has been descheduled.
 const LOOKS: u32 = if cfg!(foreshore_loom) { 0 } else { 100 };
 
 /// A chain of requests, obsolete ones among them.
 #[derive(Debug)]
 pub(in crate::table) struct Chain {
-    /// The first request; NONE while its link is owed. Stored with Release, by who appends to an empty chain, and by
-    /// who cleans. Acquire: who comes to a request sees what was written to it.
+    /// The first request; NONE while its link is owed. Stored with Release, by whoever appends to an empty chain, and
+    /// by whoever cleans. Acquire: a thread that comes to a request sees what was written to it.
     head: AtomicU32,
     /// The last request that was appended; NONE: the chain is empty. AcqRel: an exchange sees what its predecessor has
     /// written, and what an emptied chain has gone through; SeqCst where a request comes, and where emptiness is asked
@@ -179,8 +179,8 @@ impl Chain {
             at = next;
         }
         if kept.is_none() && requests.get(last).is_obsolete() {
-            // Before the tail is given up: then the head belongs to who appends next. Meanwhile a walker finds no head
-            // and waits.
+            // Before the tail is given up: then the head belongs to whoever appends next. Meanwhile a walker finds no
+            // head and waits.
             self.head.store(RequestIndex::NONE.0, Relaxed);
             if self.tail.compare_exchange(last.0, RequestIndex::NONE.0, AcqRel, Relaxed).is_ok() {
                 requests.unlinked(last);

@@ -27,7 +27,7 @@ pub(in crate::table) enum Fault {
     None,
     /// The fences of S1 to S6.
     Fence,
-    /// The look for waiters by who has claimed in vain.
+    /// The look for waiters by whoever has claimed in vain.
     Pass,
     /// The announcement of a look.
     Look,
@@ -266,7 +266,7 @@ fn a_waiter_that_leaves_and_one_that_comes() {
     );
 }
 
-/// The emptied chain and who appends to it.
+/// The emptied chain and whoever appends to it.
 #[test]
 fn a_chain_is_emptied_beside_a_newcomer() {
     explore(

@@ -103,7 +103,7 @@ mod tests {
         let first = lists.enter(page, far).unwrap();
         assert!(lists.try_enter(page).is_none());
         assert!(lists.enter(PageId(8), far).is_some() && lists.enter(PageId(7 + 128), far).is_some());
-        // Nobody waits for ever, and who gave up left nothing behind.
+        // Nobody waits for ever, and a thread that gave up left nothing behind.
         assert!(lists.enter(page, Instant::now() + Duration::from_millis(20)).is_none());
         let waited = thread::scope(|scope| {
             let waiter = scope.spawn(|| {

@@ -39,13 +39,13 @@ const EMPTY: u64 = 0;
 /// The table.
 #[derive(Debug)]
 pub(in crate::pool) struct Cuckoo {
-    /// Set from `EMPTY` by compare-and-swap, cleared by a plain store; both only by who holds the stripe of the page in
-    /// question.
+    /// Set from `EMPTY` by compare-and-swap, cleared by a plain store; both only by whoever holds the stripe of the
+    /// page in question.
     places: Box<[AtomicU64]>,
     stripes: Box<[CachePadded<Mutex<()>>]>,
     /// Words for which no place was found. Guarded by the mutex.
     stash: Mutex<Vec<u64>>,
-    /// How many there are. Written under the mutex; relaxed for readers, who may miss a page that is just being
+    /// How many there are. Written under the mutex; relaxed for readers, which may miss a page that is just being
     /// entered.
     stashed: AtomicUsize,
 }
