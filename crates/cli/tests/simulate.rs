@@ -396,7 +396,7 @@ fn seeds_must_be_seeds() {
     }
 }
 
-/// Machines that are a little other stand beside the one that was asked for, each figure with theirs.
+/// Machines that are a little different stand beside the one that was asked for, each figure with theirs.
 #[cfg(foreshore_sim)]
 #[test]
 fn figures_have_bands() {
