@@ -49,8 +49,7 @@ pub enum Error {
     /// The transaction was cancelled by its [`CancelHandle`](crate::CancelHandle).
     #[error("the transaction was cancelled; it is rolled back when it is dropped")]
     Cancelled,
-    /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may, or until its
-    /// deadline.
+    /// [`Database::transact`](crate::Database::transact) has run the transaction as often, or as long, as it may.
     #[error(
         "gave up after {attempts} attempts; allow more retries or a later deadline; the last attempt failed: {last}"
     )]
@@ -62,9 +61,7 @@ pub enum Error {
         last: Box<Error>,
     },
     /// An earlier operation of this transaction failed, so it can only be rolled back.
-    #[error(
-        "an earlier operation of this transaction failed, so none of it is committed; roll it back and begin another"
-    )]
+    #[error("an earlier operation of this transaction failed, so none of it is committed; begin another")]
     TransactionFailed,
     /// A [`Pipeline`](crate::Pipeline) was to begin a transaction while its last one is open.
     #[error("the pipeline's last transaction is still open; commit it or roll it back first")]
@@ -110,8 +107,7 @@ pub enum Error {
         /// "savepoint" or "cursor".
         what: &'static str,
     },
-    /// The commit could not be confirmed: after a crash or reopening, the transaction is there as a whole or not at
-    /// all.
+    /// The commit could not be confirmed: after reopening, the transaction is there as a whole or not at all.
     #[error(
         "it is unknown whether the transaction committed ({cause}); open the database again and look: all of it is there, or nothing"
     )]

@@ -17,7 +17,7 @@ use super::limit::Runs;
 pub(super) const PROBATION: u32 = 16;
 pub(super) const MEMORY: Duration = Duration::from_secs(1);
 /// How long a thread runs one transaction after another before it lets in a thread that waits: to switch between
-/// threads for each transaction costs more than the transaction, and locks that a thread has without a processor keep
+/// threads for each transaction costs more than the transaction, and a thread that has locks but no processor keeps
 /// others waiting.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 /// A thread that comes back within this time keeps its turn meanwhile. It costs as long to let in another.

@@ -103,7 +103,7 @@ impl Builder {
     /// - [`Error::NotADatabase`]: what is there is something else, or a backup that was not finished.
     /// - [`Error::UpgradeRequired`]: it is in a format that this version does not read.
     /// - [`Error::Corrupted`]: a file is missing, or what has to be read to open and recover it is damaged.
-    /// - [`Error::DiskFull`], [`Error::Io`]: the system refuses something. also [`Error::Io`] if there is no database
+    /// - [`Error::DiskFull`], [`Error::Io`]: the system refuses something. Also [`Error::Io`] if there is no database
     ///   and none is to be made ([`Options::create`], [`Options::read_only`]), and if a recovery for
     ///   [`Options::read_only`] would change more than fits in the memory that it may take.
     /// - [`Error::LogFull`], [`Error::PoolExhausted`]: there is less log, or memory for pages, than the recovery needs.
