@@ -135,7 +135,7 @@ mod tests {
         for (text, part, before) in [
             (r#"{"id":1,"op":"get","op":"put"}"#, "\"op\" occurs twice", json!({"id": 1, "op": "get"})),
             (r#"{"id":1,"key":{"hex":"00","hex":"01"}}"#, "\"hex\" occurs twice", json!({"id": 1})),
-            (r#"{"id":1,"list":[{"a":1,"\u0061":1}]}"#, "\"a\" is there twice", json!({"id": 1})),
+            (r#"{"id":1,"list":[{"a":1,"\u0061":1}]}"#, "\"a\" occurs twice", json!({"id": 1})),
             (r#"{"id":1,"op":"#, "EOF", json!({"id": 1})),
             (r#"{"id":1}{}"#, "trailing", json!({"id": 1})),
             (r#"[{"id":1}]"#, "an object", json!({})),

@@ -498,7 +498,7 @@ fn txbench_compares_lock_tables() {
         ("bench txbench --hot 2", "at most 1"),
         ("bench txbench --lock-tables listed", "global_mutex"),
         ("bench txbench --lock-tables latched --set lock_table=latched", "leave out"),
-        ("bench txbench --lock-tables latched,latched", "'latched' is there twice"),
+        ("bench txbench --lock-tables latched,latched", "'latched' occurs twice"),
     ] {
         let output = foreshore(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");

@@ -121,5 +121,5 @@ fn the_report_shows_what_is_stored() {
     assert!(Command::new("mkfifo").arg(&answer).status().unwrap().success());
     assert_eq!(told(&report(&["--json"]))["judged"], 0);
     let page = fs::read_to_string(directory.path().join("experiments/report.html")).unwrap();
-    assert!(page.contains("it is no regular file; remove the file and run it again"));
+    assert!(page.contains("it is not a regular file; remove the file and run it again"));
 }

@@ -304,7 +304,7 @@ fn when_an_execution_thread_dies_nothing_hangs_and_nothing_is_lost() {
         for error in [served, late] {
             assert_eq!(error.code(), "thread_died");
             let text = error.to_string();
-            assert!(text.contains("other transactions do") && text.contains("open it again"), "{text}");
+            assert!(text.contains("though others do") && text.contains("open it again"), "{text}");
         }
         // Locks went back, and who needs no such thread goes on.
         assert_at_rest(&db);

@@ -146,7 +146,7 @@ mod tests {
         assert!(store.find("foreshore bench x").unwrap_err().contains("bytes"));
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(store.find("foreshore bench x").unwrap_err().contains("no regular file"));
+        assert!(store.find("foreshore bench x").unwrap_err().contains("not a regular file"));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Ends {
         if entries != self.entries {
             let found = self.entries;
             return Err(incomplete(format!(
-                "line {line}: table {table:?} has {found} entries here, and had {entries}"
+                "line {line}: {found} entries of table {table:?} instead of {entries}"
             )));
         }
         if self.tables_left > 0 && tables_left != self.tables_left - 1 {

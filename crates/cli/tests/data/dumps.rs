@@ -267,7 +267,7 @@ fn an_entry_of_a_dump_has_a_key_and_a_value() {
     for (entry, part) in [
         (r#"{"key":"a","value":"b","note":"c"}"#, "the field \"note\" would be lost"),
         (r#"{"key":"a","note":"c"}"#, "there is no field \"value\""),
-        (r#"{"key":"a","value":"b","value":"c"}"#, "\"value\" is there twice"),
+        (r#"{"key":"a","value":"b","value":"c"}"#, "\"value\" occurs twice"),
     ] {
         let header = r#"{"table":"t","key_type":"str","value_type":"str"}"#;
         scene.write("dump.jsonl", format!("{header}\n{entry}\n"));

@@ -128,7 +128,7 @@ fn fields_have_different_names() {
     ] {
         scene.write("twice.jsonl", format!("{line}\n"));
         let said = scene.fail(&format!("load db twice.jsonl {arguments}"));
-        assert!(said.contains("line 1: ") && said.contains("\" is there twice"), "{line}: {said}");
+        assert!(said.contains("line 1: ") && said.contains("\" occurs twice"), "{line}: {said}");
         assert!(!scene.path("db").exists());
     }
     let within = r#"{"k":1,"v":{"a":1,"a":2}}"#;
