@@ -436,7 +436,7 @@ fn what_is_not_whole_is_called_incomplete() {
         };
         let said = again(2);
         assert!(
-            said.contains(&format!("{target}.incomplete is there")) && said.contains("remove it"),
+            said.contains(&format!("{target}.incomplete exists")) && said.contains("remove it"),
             "{said}"
         );
         assert!(!whole.exists());
