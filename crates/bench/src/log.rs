@@ -15,7 +15,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_wal::{Log, LogOptions, MAX_PAYLOAD_BYTES, RecordKind};
+use foreshore_wal::{Log, LogOptions, MAX_PAYLOAD_BYTES, RecordKind, Urgency};
 use serde::Serialize;
 
 use crate::{BenchError, engine::Failure};
@@ -154,7 +154,7 @@ fn append_until(log: &Log, stop: &AtomicBool, txn: TxnId, payload: &[u8]) -> Res
     // At least once, also when the time is over before this thread has begun.
     loop {
         for _ in 0..APPENDS_PER_LOOK {
-            log.append(txn, Lsn::ZERO, KIND, &[payload])?;
+            log.append(Urgency::Work, txn, Lsn::ZERO, KIND, &[payload])?;
         }
         appends += APPENDS_PER_LOOK;
         if stop.load(Ordering::Relaxed) {
@@ -166,7 +166,7 @@ fn append_until(log: &Log, stop: &AtomicBool, txn: TxnId, payload: &[u8]) -> Res
 /// Never inlined, so that its instructions can be counted by its name.
 #[inline(never)]
 fn measured_appends(log: &Log, count: u64, txn: TxnId, payload: &[u8]) -> Result<(), StorageError> {
-    (0..count).try_for_each(|_| log.append(txn, Lsn::ZERO, KIND, &[payload]).map(drop))
+    (0..count).try_for_each(|_| log.append(Urgency::Work, txn, Lsn::ZERO, KIND, &[payload]).map(drop))
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@
 use foreshore_base::{PageId, Result};
 use foreshore_latch::Patience;
 use foreshore_pages::{RecordFlags, SlottedView};
+use foreshore_wal::Urgency;
 
 use crate::{
-    env::Urgency,
     image::child_value,
     node::{self, CHILD_BYTES, Hop, Target, damaged},
     record,
-    split::prepare,
     tree::Tree,
 };
 
@@ -32,7 +31,7 @@ impl<'a> Tree<'a> {
     #[cold]
     fn try_adopt(&self, patience: Patience<'_>, target: Target<'_>, level: u8) {
         if let Some(_leave) = self.env.may_tidy() {
-            let _ = self.adopt_while(patience, target, level, Urgency::Forward, false);
+            let _ = self.adopt_while(patience, target, level, Urgency::Work, false);
         }
     }
 
@@ -88,8 +87,8 @@ impl<'a> Tree<'a> {
                 self.split_and_adopt(patience, parent, &key, urgency)?;
                 continue;
             }
-            prepare(&mut parent, urgency)?;
-            prepare(&mut child, urgency)?;
+            parent.prepare(urgency)?;
+            child.prepare(urgency)?;
             let head = record::structure(self.table, &[parent.id(), child.id(), foster], Some(slot.0));
             let lsn = self.env.append_system(urgency, record::ADOPT, &[&head, &key])?;
             let done = parent.edit().insert(slot, &key, &child_value(foster), RecordFlags::default());

@@ -12,11 +12,10 @@
 use foreshore_base::{PageId, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut, SlottedView};
-use foreshore_wal::MAX_PAYLOAD_BYTES;
+use foreshore_wal::{MAX_PAYLOAD_BYTES, Urgency};
 
 use crate::{
     BTree,
-    env::Urgency,
     error::Result,
     look::Place,
     node::{self, Target, damaged},
@@ -192,7 +191,7 @@ impl<'a> Tree<'a> {
             }
             let records = self.that_fit(page.view(), run.clone())?;
             if records.is_empty() {
-                self.split_and_adopt(session.patience(), page, first_key, Urgency::Forward)?;
+                self.split_and_adopt(session.patience(), page, first_key, Urgency::Work)?;
                 continue;
             }
             self.append_records(session, page, &records)?;
@@ -236,7 +235,7 @@ impl<'a> Tree<'a> {
         let mut payload = Vec::with_capacity(record::HEAD_BYTES + data_bytes);
         payload.extend_from_slice(&change.head());
         records.iter().for_each(|record| record.encode(&mut payload));
-        page.prepare()?;
+        page.prepare(Urgency::Work)?;
         let lsn = self.log_change(session, &page, record::APPEND, &[&payload])?;
         let done = apply(&mut page.edit(), records);
         self.finish(page, lsn, done)

@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use foreshore_base::{PageId, Result, SlotIndex, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, SlottedMut, SlottedView};
+use foreshore_wal::Urgency;
 
 use crate::{
     BTree,
-    env::Urgency,
     error::TreeError,
     node::{self, RETIRED, damaged},
     overflow::Reference,
@@ -231,18 +231,18 @@ impl<'a> Tree<'a> {
         let head = record::structure(self.table, &[above, leaf], Some(code));
         match parent {
             Some((mut parent, link)) => {
-                parent.prepare()?;
+                parent.prepare(Urgency::Work)?;
                 let freeing = self.env.pool.free_page(leaf)?;
-                let lsn = self.env.append_system(Urgency::Forward, record::REAP, &[&head])?;
+                let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
                 link.cut(&mut parent.edit());
                 parent.applied(lsn);
                 freeing.commit(lsn);
             }
             None => {
                 // The root says that it is gone, because nothing else does: see `has_root`.
-                page.prepare()?;
+                page.prepare(Urgency::Work)?;
                 let freeing = self.env.pool.free_page(leaf)?;
-                let lsn = self.env.append_system(Urgency::Forward, record::REAP, &[&head])?;
+                let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
                 page.edit().set_node_flags(RETIRED);
                 page.applied(lsn);
                 freeing.commit(lsn);

@@ -7,9 +7,7 @@ use foreshore_env::{
 };
 use foreshore_latch::Patience;
 use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage};
-use foreshore_wal::{Log, RecordKind};
-
-pub(crate) use foreshore_pages::Urgency;
+use foreshore_wal::{Log, RecordKind, Urgency};
 
 use crate::{hold::LatchMode, node::RETIRED};
 
@@ -91,25 +89,9 @@ impl TreeEnv {
         self.overflow.get().copied()
     }
 
-    /// Appends a record.
-    #[inline]
-    pub(crate) fn append(
-        &self,
-        urgency: Urgency,
-        txn: TxnId,
-        prev: Lsn,
-        kind: RecordKind,
-        payload: &[&[u8]],
-    ) -> Result<Lsn> {
-        match urgency {
-            Urgency::Forward => self.log.append(txn, prev, kind, payload),
-            Urgency::Rollback => self.log.append_rollback(txn, prev, kind, payload),
-        }
-    }
-
     /// Appends the record of a system transaction.
     pub(crate) fn append_system(&self, urgency: Urgency, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
-        self.append(urgency, TxnId::SYSTEM, Lsn::ZERO, kind, payload)
+        self.log.append(urgency, TxnId::SYSTEM, Lsn::ZERO, kind, payload)
     }
 
     /// A new page for the tree of `table`, near another one of it.

@@ -4,13 +4,12 @@
 use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, NodeHeader, PageBuilder};
+use foreshore_wal::Urgency;
 
 use crate::{
-    env::Urgency,
     image::{self, Image, Outline, misfit},
     node::{self, RETIRED, damaged},
     record,
-    split::prepare,
     tree::Tree,
 };
 
@@ -36,7 +35,7 @@ impl<'a> Tree<'a> {
         if outline.foster.is_some() || outline.low.is_some() || outline.high.is_some() {
             return Err(damaged(self.root, "a root has no siblings"));
         }
-        prepare(&mut root, urgency)?;
+        root.prepare(urgency)?;
         let node = image::encode(&outline, root.view(), 0..root.view().slot_count());
         let new_page = self.env.allocate(patience, urgency, self.table, self.root)?;
         let child = new_page.id();
@@ -68,13 +67,13 @@ impl<'a> Tree<'a> {
         if outline.low.is_some() || outline.high.is_some() {
             return Err(damaged(id, "an only child has no siblings"));
         }
-        prepare(&mut root, Urgency::Forward)?;
-        prepare(&mut child, Urgency::Forward)?;
+        root.prepare(Urgency::Work)?;
+        child.prepare(Urgency::Work)?;
         let node = image::encode(&outline, child.view(), 0..child.view().slot_count());
         let content = build(id, Image::parse(self.table, &node))?;
         let freeing = self.env.pool.free_page(id)?;
         let head = record::structure(self.table, &[self.root, id], None);
-        let lsn = self.env.append_system(Urgency::Forward, record::SHRINK, &[&head, &node])?;
+        let lsn = self.env.append_system(Urgency::Work, record::SHRINK, &[&head, &node])?;
         content.store(root.words());
         root.applied(lsn);
         child.edit().set_node_flags(RETIRED);

@@ -3,14 +3,13 @@
 use foreshore_base::{Result, SlotIndex, limits::PAGE_BYTES};
 use foreshore_lock::KeyRef;
 use foreshore_pages::{ExclusivePage, PAGE_HEADER_BYTES, PageBuilder, SlottedView};
+use foreshore_wal::Urgency;
 
 use crate::{
-    env::Urgency,
     image::{self, Image, Outline},
     node::{self, RETIRED, Target, damaged},
     record,
     session::Session,
-    split::prepare,
     tree::Tree,
 };
 
@@ -149,12 +148,12 @@ impl<'a> Tree<'a> {
         }
         let node = image::encode(&outline, right.view(), 0..right.view().slot_count());
         let Some(joined) = self.join(left.view(), right.view(), &node, zeal) else { return Ok(false) };
-        prepare(parent, Urgency::Forward)?;
-        prepare(&mut left, Urgency::Forward)?;
-        prepare(&mut right, Urgency::Forward)?;
+        parent.prepare(Urgency::Work)?;
+        left.prepare(Urgency::Work)?;
+        right.prepare(Urgency::Work)?;
         let freeing = self.env.pool.free_page(right.id())?;
         let head = record::structure(self.table, &[parent.id(), left.id(), right.id()], Some(slot.0));
-        let lsn = self.env.append_system(Urgency::Forward, record::MERGE, &[&head, &node])?;
+        let lsn = self.env.append_system(Urgency::Work, record::MERGE, &[&head, &node])?;
         joined.store(left.words());
         left.applied(lsn);
         parent.edit().remove(slot);

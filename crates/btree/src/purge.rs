@@ -4,8 +4,9 @@ use foreshore_base::{Result, SlotIndex};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::KeyRef;
 use foreshore_pages::{ExclusivePage, SlottedMut, SlottedView};
+use foreshore_wal::Urgency;
 
-use crate::{env::Urgency, record, session::Session, tree::Tree};
+use crate::{record, session::Session, tree::Tree};
 
 impl<'a> Tree<'a> {
     /// Takes out the ghosts of a leaf whose names nobody needs; returns how many.
@@ -39,10 +40,10 @@ impl<'a> Tree<'a> {
         if slots.is_empty() {
             return Ok(0);
         }
-        page.prepare()?;
+        page.prepare(Urgency::Work)?;
         let head = record::structure(self.table, &[page.id()], None);
         let list: Vec<u8> = slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
-        let lsn = self.env.append_system(Urgency::Forward, record::PURGE, &[&head, &list])?;
+        let lsn = self.env.append_system(Urgency::Work, record::PURGE, &[&head, &list])?;
         remove(&mut page.edit(), &list);
         page.applied(lsn);
         Ok(slots.len())

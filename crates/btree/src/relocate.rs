@@ -6,11 +6,12 @@
 
 use foreshore_base::{PageId, Result, SlotIndex, StorageError};
 use foreshore_pages::{Compaction, ExclusivePage, SlottedView};
+use foreshore_wal::Urgency;
 
 use crate::{
     BTree,
     drop::Link,
-    env::{Urgency, not_in_use},
+    env::not_in_use,
     grow::build,
     image::{self, Image, Outline},
     node::{self, RETIRED, Target, damaged},
@@ -60,7 +61,7 @@ impl BTree {
             if !link.leads_to(parent.view(), from) {
                 // It is a foster child, or another node has its place by now.
                 drop(parent);
-                tree.adopt(patience, target, level + 1, Urgency::Forward)?;
+                tree.adopt(patience, target, level + 1, Urgency::Work)?;
                 continue;
             }
             let node = tree.child(patience, &parent, from, level)?;
@@ -95,8 +96,8 @@ impl BTree {
             node::inspect(root.view())?;
             let node = image::encode(&Outline::of(root.view()), root.view(), 0..root.view().slot_count());
             let content = build(root.id(), Image::parse(tree.table, &node))?;
-            row_page.prepare()?;
-            root.prepare()?;
+            row_page.prepare(Urgency::Work)?;
+            root.prepare(Urgency::Work)?;
             let Some(new) = compaction.page_for(root.id(), row_page.id())? else {
                 return Ok(Relocated::NoRoom);
             };
@@ -104,7 +105,7 @@ impl BTree {
             let to = new.id();
             let mut head = record::structure(tree.table, &[row_page.id(), root.id(), to], Some(slot.0));
             head.extend_from_slice(&(offset as u16).to_le_bytes());
-            let lsn = tree.env.append_system(Urgency::Forward, record::MOVE_ROOT, &[&head, &node])?;
+            let lsn = tree.env.append_system(Urgency::Work, record::MOVE_ROOT, &[&head, &node])?;
             content.store(new.page().words());
             row_page.edit().patch_value(slot, offset, &to.0.to_le_bytes());
             row_page.applied(lsn);
@@ -141,13 +142,13 @@ impl<'a> Tree<'a> {
         node::inspect(page.view())?;
         let node = image::encode(&Outline::of(page.view()), page.view(), 0..page.view().slot_count());
         let content = build(page.id(), Image::parse(self.table, &node))?;
-        parent.prepare()?;
-        page.prepare()?;
+        parent.prepare(Urgency::Work)?;
+        page.prepare(Urgency::Work)?;
         let Some(new) = compaction.page_for(page.id(), parent.id())? else { return Ok(Relocated::NoRoom) };
         let mut new = not_in_use(new, self.table)?;
         let to = new.id();
         let head = record::structure(self.table, &[parent.id(), page.id(), to], Some(link.code()));
-        let lsn = self.env.append_system(Urgency::Forward, record::MOVE, &[&head, &node])?;
+        let lsn = self.env.append_system(Urgency::Work, record::MOVE, &[&head, &node])?;
         content.store(new.page().words());
         link.point_to(&mut parent.edit(), to);
         parent.applied(lsn);

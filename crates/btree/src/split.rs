@@ -1,11 +1,11 @@
 //! Splitting a node: its upper part moves to a new foster child. A system transaction: one record.
 
-use foreshore_base::{PageId, Result, SlotIndex, StorageError};
+use foreshore_base::{PageId, Result, SlotIndex};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, PageBuilder, RECORD_OVERHEAD_BYTES, SlottedView};
+use foreshore_wal::Urgency;
 
 use crate::{
-    env::Urgency,
     image::{self, Image, Outline},
     node::{self, Target, damaged},
     record,
@@ -65,7 +65,7 @@ impl<'a> Tree<'a> {
                 })?
             }
         };
-        prepare(&mut page, urgency)?;
+        page.prepare(urgency)?;
         let new_page = self.env.allocate(patience, urgency, self.table, page.id())?;
         let foster = new_page.id();
         let head = record::structure(self.table, &[page.id(), foster], Some(cut.kept));
@@ -86,14 +86,6 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The change that is to come needs the page's image in the log, if there is none.
-pub(crate) fn prepare(page: &mut ExclusivePage<'_>, urgency: Urgency) -> Result<(), StorageError> {
-    match urgency {
-        Urgency::Forward => page.prepare(),
-        Urgency::Rollback => page.prepare_rollback(),
-    }
-}
-
 /// Both halves of a node.
 struct Halves {
     cut: Cut,
@@ -109,7 +101,7 @@ struct Halves {
 /// would get a leaf each.
 fn behind_all(view: SlottedView<'_>, key: &[u8], urgency: Urgency) -> Option<Halves> {
     let count = view.slot_count();
-    let ascending = matches!(urgency, Urgency::Forward) && view.level() == 0 && count > 0;
+    let ascending = matches!(urgency, Urgency::Work) && view.level() == 0 && count > 0;
     if !ascending || view.ends_with_high() || !view.compare_key(SlotIndex(count - 1), key).is_lt() {
         return None;
     }

@@ -12,10 +12,11 @@ use foreshore_env::sync::{
 use foreshore_latch::Patience;
 use foreshore_lock::Mode;
 use foreshore_pages::{NodeHeader, PageBuilder};
+use foreshore_wal::Urgency;
 
 use crate::{
     cursor::{Cursor, Direction, LockKind},
-    env::{TreeEnv, Urgency},
+    env::TreeEnv,
     error::TreeError,
     image::misfit,
     node::Target,
@@ -55,7 +56,7 @@ impl BTree {
         let mut page = env.pool.allocate(PageId::NONE)?;
         let root = page.id();
         let leaf = PageBuilder::new(&NodeHeader { table, ..NodeHeader::default() }).map_err(misfit(root))?;
-        let lsn = env.append_system(Urgency::Forward, record::CREATE, &[&record::create(table, root)])?;
+        let lsn = env.append_system(Urgency::Work, record::CREATE, &[&record::create(table, root)])?;
         leaf.store(page.page().words());
         drop(page.commit(lsn));
         Ok(BTree::open(env, table, root))

@@ -6,11 +6,11 @@
 use foreshore_base::{Lsn, PageId, Result, SlotIndex};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut};
-use foreshore_wal::{RecordHeader, RecordKind};
+use foreshore_wal::{RecordHeader, RecordKind, Urgency};
 
 use crate::{
     append,
-    env::{TreeEnv, Urgency},
+    env::TreeEnv,
     image::misfit,
     look::Place,
     node::{Target, damaged, fits_in_place},
@@ -61,7 +61,7 @@ pub fn undo(
             _ => Ok(true),
         };
         if !fits? {
-            tree.split_and_adopt(Patience::ENDLESS, page, change.key, Urgency::Rollback)?;
+            tree.split_and_adopt(Patience::ENDLESS, page, change.key, Urgency::Ending)?;
             continue;
         }
         return take_back(env, header.prev, &Change { slot, ..change }, step, kind, page, chain);
@@ -192,7 +192,7 @@ fn take_back(
 ) -> Result<()> {
     let (flags, number, data) = step.payload();
     let compensation = Change { page: page.id(), flags, number, data, ..*change };
-    page.prepare_rollback()?;
+    page.prepare(Urgency::Ending)?;
     // The page is latched until the chain knows (BTREE-9).
     let lsn = compensate(env, undo_next, kind, &compensation, chain)?;
     if let Err(full) = step.apply(&mut page.edit(), kind, &compensation) {
@@ -213,7 +213,7 @@ fn compensate(
     chain: &mut TxnChain,
 ) -> Result<Lsn> {
     let payload: [&[u8]; 4] = [&undo_next.0.to_le_bytes(), &change.head(), change.key, change.data];
-    let lsn = env.append(Urgency::Rollback, chain.txn, chain.last, kind, &payload)?;
+    let lsn = env.log.append(Urgency::Ending, chain.txn, chain.last, kind, &payload)?;
     chain.note(lsn);
     Ok(lsn)
 }

@@ -6,12 +6,11 @@ use foreshore_base::{Lsn, PageId, SlotIndex, StorageError, limits::MAX_INLINE_VA
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedView};
-use foreshore_wal::RecordKind;
+use foreshore_wal::{RecordKind, Urgency};
 
 pub(crate) use self::verb::{Value, Verb, Written};
 use crate::{
     bytes::{SmallValue, difference},
-    env::Urgency,
     error::Result,
     gap::Name,
     image::misfit,
@@ -222,7 +221,7 @@ impl<'a> Tree<'a> {
         if self.purge(session, &mut page)? > 0 {
             return Ok(Room::Purged(page));
         }
-        self.split_and_adopt(session.patience(), page, key, Urgency::Forward)?;
+        self.split_and_adopt(session.patience(), page, key, Urgency::Work)?;
         Ok(Room::Split)
     }
 
@@ -239,7 +238,7 @@ impl<'a> Tree<'a> {
         let change = self.change(&page, slot, key, if value.overflow { record::NEW_OVERFLOW } else { 0 }, 0);
         // While the log has the record, the page's lines come.
         page.view().prefetch_place(node::record_bytes(page.view(), key, value.bytes.len()));
-        page.prepare()?;
+        page.prepare(Urgency::Work)?;
         let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
         let flags = RecordFlags { ghost: false, overflow: value.overflow };
         let done = page.edit().insert(slot, key, value.bytes, flags);
@@ -263,7 +262,7 @@ impl<'a> Tree<'a> {
         let flags = RecordFlags { ghost: false, overflow: value.overflow };
         if old_flags.ghost {
             let change = self.change(&page, slot, key, new_overflow | record::ON_GHOST, 0);
-            page.prepare()?;
+            page.prepare(Urgency::Work)?;
             let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
             let done = page.edit().replace_value(slot, value.bytes, flags);
             self.finish(page, lsn, done)?;
@@ -277,7 +276,7 @@ impl<'a> Tree<'a> {
             let Some((first, end)) = difference(old, value.bytes) else { return Ok(written.keeping()) };
             let (old, new) = (&old[first..end], &value.bytes[first..end]);
             let change = self.change(&page, slot, key, 0, first as u16);
-            page.prepare()?;
+            page.prepare(Urgency::Work)?;
             let lsn = self.log_change(session, &page, record::PATCH, &[&change.head(), key, old, new])?;
             page.edit().patch_value(slot, first, new);
             page.applied(lsn);
@@ -285,7 +284,7 @@ impl<'a> Tree<'a> {
         }
         let old_overflow = if old_flags.overflow { record::OLD_OVERFLOW } else { 0 };
         let change = self.change(&page, slot, key, new_overflow | old_overflow, old.len() as u16);
-        page.prepare()?;
+        page.prepare(Urgency::Work)?;
         let lsn =
             self.log_change(session, &page, record::UPDATE, &[&change.head(), key, old, value.bytes])?;
         let done = page.edit().replace_value(slot, value.bytes, flags);
@@ -306,7 +305,7 @@ impl<'a> Tree<'a> {
         node::copy_value(page.view(), slot, &mut old);
         let change = self.change(&page, slot, key, if flags.overflow { record::OLD_OVERFLOW } else { 0 }, 0);
         let before = page.lsn();
-        page.prepare()?;
+        page.prepare(Urgency::Work)?;
         let lsn = self.log_change(session, &page, record::DELETE, &[&change.head(), key, old.as_slice()])?;
         session.note_deleted(self.table, lsn);
         page.edit().set_ghost(slot, true);
@@ -337,7 +336,7 @@ impl<'a> Tree<'a> {
         payload: &[&[u8]],
     ) -> Result<Lsn> {
         let chain = session.chain();
-        let lsn = self.env.append(Urgency::Forward, chain.txn, chain.last, kind, payload)?;
+        let lsn = self.env.log.append(Urgency::Work, chain.txn, chain.last, kind, payload)?;
         session.note_logged(lsn, payload.iter().map(|piece| piece.len()).sum());
         session.note_change(page, lsn);
         Ok(lsn)

@@ -30,6 +30,5 @@ pub use slotted::{
 };
 pub use space::{
     BITMAP_SPAN, Compaction, FORMAT_VERSION, FREE_IN_USE, FreeSpaceKind, FreeingPage, NewEnd, NewPage,
-    Urgency,
 };
 pub use words::{PageBuffer, PageWords};

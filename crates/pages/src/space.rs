@@ -42,12 +42,12 @@ use foreshore_env::{
     },
 };
 use foreshore_latch::Patience;
-use foreshore_wal::RecordHeader;
+use foreshore_wal::{RecordHeader, Urgency};
 
 pub use alloc::{FREE_IN_USE, FreeingPage, NewPage};
 pub(crate) use census::hole_end;
 pub use compact::{Compaction, NewEnd};
-pub use reserve::{FreeSpaceKind, Urgency};
+pub use reserve::FreeSpaceKind;
 
 use self::reserve::Reservations;
 use crate::{
@@ -315,14 +315,19 @@ impl Space {
         // It may be in a frame, if the file was longer once and somebody looked at it when it was cut.
         let (mut page, _) = pool.exclusive_unread(id, Patience::ENDLESS)?;
         let bound = pool.log.tail();
-        let lsn =
-            match pool.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &[&id.0.to_le_bytes()]) {
-                Ok(lsn) => lsn,
-                Err(error) => {
-                    page.evacuate();
-                    return Err(error);
-                }
-            };
+        let lsn = match pool.log.append(
+            Urgency::Ending,
+            TxnId::SYSTEM,
+            Lsn::ZERO,
+            BITMAP_FORMAT,
+            &[&id.0.to_le_bytes()],
+        ) {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                page.evacuate();
+                return Err(error);
+            }
+        };
         page.place().frame.mark_dirty(bound);
         BufferPool::clear(&mut page);
         format(page.words());

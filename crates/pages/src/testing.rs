@@ -21,11 +21,10 @@ use foreshore_env::{
 };
 use foreshore_latch::Patience;
 use foreshore_testkit::FaultyDisk;
-use foreshore_wal::{Log, LogOptions, RecordKind};
+use foreshore_wal::{Log, LogOptions, RecordKind, Urgency};
 
 use crate::{
-    BufferPool, ExclusivePage, FreeSpaceKind, PageWords, PoolOptions, TransitKind, TranslationKind, Urgency,
-    layout,
+    BufferPool, ExclusivePage, FreeSpaceKind, PageWords, PoolOptions, TransitKind, TranslationKind, layout,
 };
 
 /// How long a test waits for what is to happen, on the slowest machine.
@@ -348,7 +347,7 @@ impl World {
     }
 
     pub(crate) fn append(&self, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
-        self.log.append(TxnId::SYSTEM, Lsn::ZERO, kind, payload)
+        self.log.append(Urgency::Work, TxnId::SYSTEM, Lsn::ZERO, kind, payload)
     }
 
     pub(crate) fn allocate(&self, number: u64) -> Result<PageId> {
@@ -356,7 +355,7 @@ impl World {
     }
 
     pub(crate) fn allocate_logged(&self, number: u64) -> Result<(PageId, Lsn)> {
-        self.allocate_for(number, Urgency::Forward)
+        self.allocate_for(number, Urgency::Work)
     }
 
     pub(crate) fn allocate_for(&self, number: u64, urgency: Urgency) -> Result<(PageId, Lsn)> {
@@ -382,7 +381,7 @@ impl World {
     }
 
     pub(crate) fn set_on(&self, page: &mut ExclusivePage<'_>, offset: usize, number: u64) -> Result<Lsn> {
-        page.prepare()?;
+        page.prepare(Urgency::Work)?;
         let payload: [&[u8]; 3] =
             [&page.id().0.to_le_bytes(), &(offset as u64).to_le_bytes(), &number.to_le_bytes()];
         let lsn = self.append(SET, &payload)?;

@@ -27,6 +27,7 @@ use foreshore_env::{
     },
     time::{Duration, Instant},
 };
+use foreshore_wal::Urgency;
 
 pub(crate) use target::Target;
 
@@ -327,7 +328,7 @@ impl Core {
         let clean = last && record.open.is_empty() && seen.pending == Lsn::MAX;
         let payload = record.encode();
         let checkpoint =
-            self.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, records::CHECKPOINT, &[&payload])?;
+            self.log.append(Urgency::Ending, TxnId::SYSTEM, Lsn::ZERO, records::CHECKPOINT, &[&payload])?;
         self.log.flush(checkpoint)?;
         let content = Control { clean, checkpoint, redo, log_from, ..control.content() };
         control.write(content).inspect_err(|error| self.log.poison(&error.to_string()))?;

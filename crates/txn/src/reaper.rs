@@ -11,6 +11,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, Reaped, Session, TreeError, TxnChain};
 use foreshore_env::{sync::Arc, time::Duration};
 use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+use foreshore_wal::Urgency;
 
 use crate::{
     catalog::without_locks,
@@ -120,7 +121,7 @@ fn end(core: &Core, chain: &mut TxnChain, commit: bool) -> Result<()> {
     if !commit {
         return rollback::undo_chain(core, chain, &mut |_| {});
     }
-    core.log.append_rollback(chain.txn, chain.last, records::COMMIT, &[]).map(drop)
+    core.log.append(Urgency::Ending, chain.txn, chain.last, records::COMMIT, &[]).map(drop)
 }
 
 /// A session for rows that nobody else knows of. It purges no ghosts: those beside may be under others' locks.

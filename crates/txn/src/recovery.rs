@@ -26,7 +26,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_pages::BufferPool;
-use foreshore_wal::{Log, RecordHeader};
+use foreshore_wal::{Log, RecordHeader, Urgency};
 
 use crate::{
     control::Control,
@@ -253,7 +253,7 @@ fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>, reports: &mut Reports<'_>) -
         if earlier > Lsn::ZERO {
             next.push((earlier, txn));
         } else {
-            core.log.append_rollback(txn, chain.last, records::END, &[])?;
+            core.log.append(Urgency::Ending, txn, chain.last, records::END, &[])?;
             reports.one_more();
         }
     }

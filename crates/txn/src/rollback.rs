@@ -20,7 +20,7 @@ use std::io;
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_btree::TxnChain;
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_wal::RecordHeader;
+use foreshore_wal::{RecordHeader, Urgency};
 
 use crate::{
     core::Core,
@@ -117,7 +117,7 @@ pub(crate) fn undo_chain(core: &Core, chain: &mut TxnChain, noted: &mut dyn FnMu
         next = undo_one(core, chain, next, &|table| core.catalog.root(table), &mut payload)?;
         noted(chain);
     }
-    core.log.append_rollback(chain.txn, chain.last, records::END, &[]).map(drop)
+    core.log.append(Urgency::Ending, chain.txn, chain.last, records::END, &[]).map(drop)
 }
 
 /// Poisons the database if undo has failed; but a closed log has nobody to stop (TXN-5).
@@ -212,19 +212,13 @@ fn undo_tree_creation(
     payload: &[u8],
 ) -> Result<()> {
     let table = records::decode_tree_creation(header, payload)?;
-    match find_created_root(core, table, header.lsn)? {
-        None => {
-            let dropped = records::encode_tree_dropped(header.prev, PageId::NONE);
-            chain.last =
-                core.log.append_rollback(chain.txn, chain.last, records::TREE_DROPPED, &[&dropped])?;
-        }
-        Some(root) => {
-            let freeing = patiently(core, || core.pool.free_page(root))?;
-            let dropped = records::encode_tree_dropped(header.prev, root);
-            chain.last =
-                core.log.append_rollback(chain.txn, chain.last, records::TREE_DROPPED, &[&dropped])?;
-            freeing.commit(chain.last);
-        }
+    let root = find_created_root(core, table, header.lsn)?;
+    let freeing = root.map(|root| patiently(core, || core.pool.free_page(root))).transpose()?;
+    let dropped = records::encode_tree_dropped(header.prev, root.unwrap_or(PageId::NONE));
+    let (txn, last) = (chain.txn, chain.last);
+    chain.last = core.log.append(Urgency::Ending, txn, last, records::TREE_DROPPED, &[&dropped])?;
+    if let Some(freeing) = freeing {
+        freeing.commit(chain.last);
     }
     Ok(())
 }

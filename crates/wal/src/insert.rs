@@ -47,15 +47,13 @@ impl LogInsert {
         [LogInsert::FetchAdd, LogInsert::CompareExchange, LogInsert::Consolidated, LogInsert::Mutex];
 }
 
-/// Who appends, as to how much of the capacity it may use.
+/// Whether somebody may use what is kept for ending work: of the log, and of what the crates above keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Work: a part of it.
-    Forward,
-    /// Ending work: all of it.
-    Rollback,
-    /// The log's own records: they are few.
-    Own,
+pub enum Urgency {
+    /// Work: it may be refused when the log, or the disk, is nearly full.
+    Work,
+    /// What ends work (a commit, a rollback with its compensations, a checkpoint): it must get through.
+    Ending,
 }
 
 /// What somebody wants to append.
@@ -63,7 +61,8 @@ pub(crate) enum Purpose {
 pub(crate) struct Request {
     /// A multiple of 8.
     pub(crate) bytes: u64,
-    pub(crate) purpose: Purpose,
+    /// `None`: a record of the log's own, of which there are few.
+    pub(crate) urgency: Option<Urgency>,
     /// Spreads those who append over groups.
     pub(crate) hint: u64,
 }
@@ -127,16 +126,16 @@ impl Inserter {
         }
     }
 
-    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, for this purpose;
+    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, with this urgency;
     /// under [`LogInsert::FetchAdd`] also whether work may fill a block to its end. What it has allowed once, it must
     /// not refuse later.
     #[inline]
     pub(crate) fn claim(
         &self,
         request: Request,
-        check: impl Fn(Purpose, u64) -> Result<(), Refused>,
+        check: impl Fn(Option<Urgency>, u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
-        let check_own = |end| check(request.purpose, end);
+        let check_own = |end| check(request.urgency, end);
         match self {
             Inserter::CompareExchange(inserter) => inserter.claim(request, check_own),
             Inserter::FetchAdd(inserter) => inserter.claim(request, check),

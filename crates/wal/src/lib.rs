@@ -28,7 +28,7 @@ mod store;
 mod survey;
 
 pub use frame::{MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, RecordHeader, RecordKind};
-pub use insert::LogInsert;
+pub use insert::{LogInsert, Urgency};
 #[cfg(not(foreshore_loom))]
 pub use log::Log;
 pub use options::{FIRST_LSN, LogOptions};

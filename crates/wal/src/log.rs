@@ -13,7 +13,7 @@ use foreshore_env::{
 use crate::{
     core::{Core, Stop, run_flusher, run_maker, run_writer},
     frame::{RecordHeader, RecordKind},
-    insert::Purpose,
+    insert::Urgency,
     options::LogOptions,
     reader::LogReader,
     scan::{self, Found},
@@ -132,22 +132,23 @@ impl Log {
     }
 
     /// Appends a record whose payload is the concatenation of these pieces; returns its LSN. Waits only for the
-    /// flusher, for room in the circular buffer and for space on the disk that work may use (WAL-13).
+    /// flusher, for room in the circular buffer and, if it is work, for space on the disk that work may use (WAL-13).
     ///
     /// # Errors
-    /// `LogFull` past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken back;
+    /// `LogFull` for work past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken
+    /// back, and for what ends work past all of the capacity;
     /// `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id above 48 bits, or one of the two kinds
     /// that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
     #[inline]
-    pub fn append(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
-        self.core.append(txn, prev, kind, payload, Purpose::Forward)
-    }
-
-    /// As [`Log::append`], for records that end work (compensation, commit, abort, checkpoint): may use all of the
-    /// capacity.
-    #[inline]
-    pub fn append_rollback(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
-        self.core.append(txn, prev, kind, payload, Purpose::Rollback)
+    pub fn append(
+        &self,
+        urgency: Urgency,
+        txn: TxnId,
+        prev: Lsn,
+        kind: RecordKind,
+        payload: &[&[u8]],
+    ) -> Result<Lsn> {
+        self.core.append(txn, prev, kind, payload, urgency)
     }
 
     /// Returns when the record that starts at `lsn`, and so everything before it, is durable. One sync serves all who

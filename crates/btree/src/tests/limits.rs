@@ -8,7 +8,7 @@ use foreshore_base::{
 };
 use foreshore_env::random::Xorshift;
 use foreshore_latch::Patience;
-use foreshore_pages::Urgency;
+use foreshore_wal::Urgency;
 
 use super::support::{Locking, Rig, lock_manager, scan};
 use crate::{Direction, Isolation, LockKind, NoLocks, TreeError, VerifyReport};
@@ -102,7 +102,7 @@ fn a_tree_has_no_more_levels_than_it_may_have() {
     assert!(rig.tree.insert(&mut session, b"first", b"1").unwrap());
     for levels in 2..=MAX_TREE_LEVELS + 2 {
         let root = rig.env.pool.exclusive(rig.tree.root()).unwrap();
-        match rig.tree.tree().grow(Patience::ENDLESS, root, Urgency::Forward) {
+        match rig.tree.tree().grow(Patience::ENDLESS, root, Urgency::Work) {
             Ok(()) => assert!(levels <= MAX_TREE_LEVELS, "{levels} levels"),
             Err(StorageError::LimitExceeded { limit, got, .. }) => {
                 assert!(levels > MAX_TREE_LEVELS, "{levels} levels");

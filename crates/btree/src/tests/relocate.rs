@@ -9,7 +9,8 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_pages::{FREE_IN_USE, Urgency};
+use foreshore_pages::FREE_IN_USE;
+use foreshore_wal::Urgency;
 
 use super::support::{LATCH_MODES, Rig, scan};
 use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session, VerifyReport, record};
@@ -259,7 +260,7 @@ fn a_node_in_use_is_no_page_to_move_to() {
             (leaves.into_iter().min().unwrap(), above[0])
         };
         drop(compaction);
-        let lsn = rig.env.append_system(Urgency::Forward, record::PURGE, &[]).unwrap();
+        let lsn = rig.env.append_system(Urgency::Work, record::PURGE, &[]).unwrap();
         rig.env.pool.free_page(free).unwrap().commit(lsn);
         let mut compaction = rig.env.pool.begin_compaction(least).unwrap();
         let begun = Instant::now();

@@ -11,7 +11,7 @@
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TxnId, limits::PAGE_BYTES};
 use foreshore_env::words::WORD_BYTES;
-use foreshore_wal::{MAX_RECORD_BYTES, RecordHeader, RecordKind};
+use foreshore_wal::{MAX_RECORD_BYTES, RecordHeader, RecordKind, Urgency};
 
 use super::BufferPool;
 use crate::{
@@ -58,7 +58,7 @@ fn hole(words: &PageWords) -> (usize, usize) {
 
 impl BufferPool {
     /// Logs a page as it is. The caller holds its latch exclusively.
-    pub(super) fn log_image(&self, id: PageId, words: &PageWords, rollback: bool) -> Result<Lsn> {
+    pub(super) fn log_image(&self, id: PageId, words: &PageWords, urgency: Urgency) -> Result<Lsn> {
         let (start, length) = hole(words);
         // In one piece: checksum and log take that word by word.
         let mut payload = [0; IMAGE_HEADER_BYTES + PAGE_BYTES];
@@ -71,11 +71,7 @@ impl BufferPool {
         words.copy_words((start + length) / WORD_BYTES, &mut page[start..]);
         self.counters.images.add(1);
         self.counters.image_bytes.add(payload.len() as u64);
-        if rollback {
-            self.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &[payload])
-        } else {
-            self.log.append(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &[payload])
-        }
+        self.log.append(urgency, TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &[payload])
     }
 }
 

@@ -3,6 +3,7 @@
 use foreshore_base::{Lsn, PageId, Result};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_latch::{ExclusiveGuard, SharedGuard, Version};
+use foreshore_wal::Urgency;
 
 use super::FrameRef;
 use crate::{
@@ -111,7 +112,7 @@ impl<'p> SharedPage<'p> {
     }
 }
 
-/// A page that nobody else holds. The order of every change (PAGE-7): [`prepare`](ExclusivePage::prepare)`()?`,
+/// A page that nobody else holds. The order of every change (PAGE-7): [`prepare`](ExclusivePage::prepare)`(urgency)?`,
 /// `log.append(…)?`, change the words, [`applied`](ExclusivePage::applied)`(lsn)`.
 #[derive(Debug)]
 #[must_use]
@@ -153,17 +154,10 @@ impl<'p> ExclusivePage<'p> {
     }
 
     /// Makes the page ready for a change that is not logged yet: marks it dirty, and logs its image if the log holds
-    /// none since the redo horizon. When it fails, nothing is changed.
+    /// none since the redo horizon. The image is as urgent as the change. When it fails, nothing is changed.
     #[inline]
-    pub fn prepare(&mut self) -> Result<()> {
-        if self.is_prepared() { Ok(()) } else { self.prepare_slow(false) }
-    }
-
-    /// As [`prepare`](ExclusivePage::prepare), for a change that takes something back: the image may use the part of
-    /// the log that is reserved for rollback.
-    #[inline]
-    pub fn prepare_rollback(&mut self) -> Result<()> {
-        if self.is_prepared() { Ok(()) } else { self.prepare_slow(true) }
+    pub fn prepare(&mut self, urgency: Urgency) -> Result<()> {
+        if self.is_prepared() { Ok(()) } else { self.prepare_slow(urgency) }
     }
 
     #[inline]
@@ -172,14 +166,14 @@ impl<'p> ExclusivePage<'p> {
     }
 
     #[cold]
-    fn prepare_slow(&mut self, rollback: bool) -> Result<()> {
+    fn prepare_slow(&mut self, urgency: Urgency) -> Result<()> {
         let FrameRef { pool, frame, words, .. } = self.place;
         // Every record about this change will lie at the log's end or behind it.
         let bound = pool.log.tail();
         if words.image_lsn() < pool.horizon() {
             let image = match planted(Fault::ImageSkipped) {
                 true => bound,
-                false => pool.log_image(self.id, words, rollback)?,
+                false => pool.log_image(self.id, words, urgency)?,
             };
             words.set_image_lsn(image);
             // The page now depends on the image's record: it may not be written before that is durable (PAGE-3).

@@ -10,6 +10,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
+use foreshore_wal::Urgency;
 
 use crate::{
     PoolOptions,
@@ -229,8 +230,8 @@ fn a_failed_preparation_changes_nothing() {
     world.log.poison("a test");
     let mut page = world.pool.exclusive(id).unwrap();
     let before = page.words().snapshot();
-    assert!(matches!(page.prepare(), Err(StorageError::Poisoned { .. })));
-    assert!(matches!(page.prepare_rollback(), Err(StorageError::Poisoned { .. })));
+    assert!(matches!(page.prepare(Urgency::Work), Err(StorageError::Poisoned { .. })));
+    assert!(matches!(page.prepare(Urgency::Ending), Err(StorageError::Poisoned { .. })));
     assert_eq!(page.words().snapshot().0, before.0);
     drop(page);
     assert_eq!(world.pool.stats().frames_dirty, 0);
@@ -245,7 +246,7 @@ fn an_image_is_durable_before_its_page() {
         world.pool.sweep().unwrap();
         let images = world.pool.stats().images;
         for page in &pages {
-            world.pool.exclusive(*page).unwrap().prepare().unwrap();
+            world.pool.exclusive(*page).unwrap().prepare(Urgency::Work).unwrap();
         }
         assert_eq!(world.pool.stats().images, images + 10, "round {round}");
         world.pool.flush_all().unwrap();

@@ -6,8 +6,8 @@
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_latch::Patience;
+use foreshore_wal::Urgency;
 
-use super::reserve::Urgency;
 use crate::{
     layout::{self, KIND, PageKind},
     pool::{BufferPool, ExclusivePage, SharedPage},
@@ -174,7 +174,7 @@ impl BufferPool {
     /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself. So it
     /// is with the bitmap page and the header.
     pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
-        self.allocate_for(hint, Urgency::Forward, Patience::ENDLESS)
+        self.allocate_for(hint, Urgency::Work, Patience::ENDLESS)
     }
 
     /// As [`BufferPool::allocate`], with the end of [`BufferPool::optimistic_within`]; for rollback pages are there
@@ -234,7 +234,7 @@ impl BufferPool {
         let mut bitmap = self.exclusive_within(self.space.bitmap_of(id), patience)?;
         self.expect_bit(&bitmap, id, used)?;
         // Undo may split or free, and must not fail for want of log.
-        bitmap.prepare_rollback()?;
+        bitmap.prepare(Urgency::Ending)?;
         Ok(bitmap)
     }
 

@@ -18,20 +18,12 @@ use foreshore_env::{
     },
     thread_local,
 };
+use foreshore_wal::Urgency;
 
 use self::baseline::Searching;
 pub use self::kind::FreeSpaceKind;
 use super::{EXTENT_PAGES, LARGE_PAGES, Space, bitmap};
 use crate::pool::BufferPool;
-
-/// Whether somebody may use the log and the pages that are kept for rollbacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// Work: it may be refused when the log, or the disk, is nearly full.
-    Forward,
-    /// The end of work: it must get through.
-    Rollback,
-}
 
 /// Shards.
 const SHARDS: usize = 8;
@@ -210,7 +202,7 @@ impl Space {
             }
         };
         match (found, urgency) {
-            (Err(error), Urgency::Rollback) => self.take_kept().ok_or(error),
+            (Err(error), Urgency::Ending) => self.take_kept().ok_or(error),
             (found, _) => found,
         }
     }
@@ -243,7 +235,7 @@ impl Space {
     /// Reserves a run for work, or for rollback.
     fn reserve_for(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<Run> {
         let run = self.reserve_run(pool, hint)?;
-        if urgency == Urgency::Forward {
+        if urgency == Urgency::Work {
             self.keep_some(pool).inspect_err(|_| self.release_run(run))?;
         }
         Ok(run)

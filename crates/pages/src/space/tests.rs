@@ -13,11 +13,12 @@ use foreshore_env::{
     time::Instant,
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_wal::Urgency;
 use proptest::prelude::*;
 
 use super::{bitmap, reserve::KEPT_PAGES};
 use crate::{
-    FreeSpaceKind, PageWords, PoolOptions, Urgency,
+    FreeSpaceKind, PageWords, PoolOptions,
     testing::{ALLOCATE, FAR, World, options, over_all},
 };
 
@@ -257,7 +258,7 @@ fn a_page_that_is_handed_out_is_not_found_again() {
                 scope.spawn(|| {
                     for _ in 0..20 {
                         let page =
-                            world.pool.space.candidate(&world.pool, PageId::NONE, Urgency::Forward).unwrap();
+                            world.pool.space.candidate(&world.pool, PageId::NONE, Urgency::Work).unwrap();
                         assert!(given.lock().insert(page), "page {page} was handed out twice");
                     }
                 });
@@ -356,7 +357,7 @@ fn on_a_full_disk_rollback_still_gets_pages() {
             disk.set_free_space(Some(round * 20 * PAGE_BYTES as u64));
             let work = (0..2000).take_while(|number| world.allocate(*number).is_ok()).count();
             assert!(work > 0 && work < 2000, "{free_space:?}, round {round}: {work}");
-            let rollback = || world.allocate_for(1, Urgency::Rollback);
+            let rollback = || world.allocate_for(1, Urgency::Ending);
             let kept = (0..2000).take_while(|_| rollback().is_ok()).count();
             assert!(kept >= KEPT_PAGES as usize && kept < 200, "{free_space:?}, round {round}: {kept}");
             assert!(world.allocate(1).is_err() && world.log.poisoned().is_none());
@@ -400,7 +401,7 @@ fn holes_that_a_crash_leaves_are_filled() {
 fn a_span_without_a_bitmap_page_is_made_anew() {
     let world = World::create(32);
     // All there are: nothing is kept for rollback yet.
-    let all = (0..126).map(|number| world.allocate_for(number, Urgency::Rollback).unwrap().0);
+    let all = (0..126).map(|number| world.allocate_for(number, Urgency::Ending).unwrap().0);
     let pages: BTreeSet<_> = all.collect();
     assert_eq!(world.pool.page_count(), 128);
     let horizon = world.pool.sweep().unwrap();

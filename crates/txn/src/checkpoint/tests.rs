@@ -3,6 +3,7 @@ use std::path::Path;
 use foreshore_base::StorageError;
 use foreshore_env::{disk::Disk, thread};
 use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_wal::Urgency;
 
 use super::*;
 use crate::{BeginOptions, Durability, Engine, EngineOptions, LogOptions, TxnError};
@@ -50,7 +51,7 @@ fn when_the_numbers_of_transactions_have_run_out_the_database_is_still_opened() 
     let engine = open(&disk);
     engine.create_table("t", b"").unwrap();
     let last = TxnId(records::MOST_TRANSACTIONS - 1);
-    let lsn = engine.core().log.append(last, Lsn::ZERO, records::COMMIT, &[]).unwrap();
+    let lsn = engine.core().log.append(Urgency::Work, last, Lsn::ZERO, records::COMMIT, &[]).unwrap();
     engine.log().flush(lsn).unwrap();
     for _ in 0..3 {
         disk = disk.after_crash(CrashMode::DropUnsynced);

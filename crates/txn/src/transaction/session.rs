@@ -9,7 +9,7 @@ use foreshore_env::{
 };
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp};
-use foreshore_wal::RecordKind;
+use foreshore_wal::{RecordKind, Urgency};
 
 use super::{
     crowd::Company,
@@ -126,7 +126,8 @@ impl TxnSession {
 
     /// Appends a record of this crate to the transaction's chain, as part of a change.
     pub(crate) fn append(&mut self, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
-        let lsn = self.engine.core().log.append(self.chain.txn, self.chain.last, kind, payload)?;
+        let lsn =
+            self.engine.core().log.append(Urgency::Work, self.chain.txn, self.chain.last, kind, payload)?;
         self.chain.note(lsn);
         Ok(lsn)
     }
@@ -135,7 +136,7 @@ impl TxnSession {
     #[inline]
     pub(crate) fn append_last(&mut self, kind: RecordKind) -> Result<Lsn> {
         debug_assert!(kind == records::COMMIT || kind == records::END);
-        self.core().log.append_rollback(self.chain.txn, self.chain.last, kind, &[])
+        self.core().log.append(Urgency::Ending, self.chain.txn, self.chain.last, kind, &[])
     }
 
     /// Makes sure of intent locks on the volume and a table. Waits; called under no latch.

@@ -13,6 +13,7 @@ use foreshore_txn::{
     BeginOptions, Durability, Engine, EngineOptions, IntentMode, LockError, MAX_SAVEPOINTS, PoolOptions,
     TableInfo, TxnError,
 };
+use foreshore_wal::{RecordKind, Urgency};
 
 use crate::{assert_sound, begin, get, open, open_with, put, read_all, scan, tiny};
 
@@ -430,8 +431,9 @@ fn a_check_finds_what_is_wrong() {
     assert_sound(&engine, "before");
     let leaked = engine.pool().allocate(foreshore_base::PageId(1)).unwrap();
     let id = leaked.id();
-    let kind = foreshore_wal::RecordKind(66);
-    let lsn = engine.log().append(foreshore_base::TxnId::SYSTEM, Lsn::ZERO, kind, &[]).unwrap();
+    let kind = RecordKind(66);
+    let lsn =
+        engine.log().append(Urgency::Work, foreshore_base::TxnId::SYSTEM, Lsn::ZERO, kind, &[]).unwrap();
     drop(leaked.commit(lsn));
     let report = engine.verify().unwrap();
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);

@@ -11,7 +11,7 @@ use crate::{
     frame::{
         self, Gathered, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded,
     },
-    insert::{Claimed, Purpose, Refused, Request},
+    insert::{Claimed, Refused, Request, Urgency},
     segment::SEGMENT_HEADER_BYTES,
 };
 
@@ -81,16 +81,16 @@ impl Core {
         prev: Lsn,
         kind: RecordKind,
         payload: &[&[u8]],
-        purpose: Purpose,
+        urgency: Urgency,
     ) -> Result<Lsn> {
         let length = HEADER_BYTES + payload.iter().map(|piece| piece.len()).sum::<usize>();
-        if length > MAX_RECORD_BYTES || txn.0 > MAX_TXN || kind.is_own() != (purpose == Purpose::Own) {
+        if length > MAX_RECORD_BYTES || txn.0 > MAX_TXN || kind.is_own() {
             return Err(impossible(length, txn, kind));
         }
         if self.gate.load(Ordering::Relaxed) != OPEN {
             return Err(self.refusal());
         }
-        let request = Request { bytes: padded(length), purpose, hint: txn.0 };
+        let request = Request { bytes: padded(length), urgency: Some(urgency), hint: txn.0 };
         let claim = match self.claim(request) {
             Ok(claim) => claim,
             Err(Refused::LogFull) => return Err(self.log_full()),
@@ -114,21 +114,21 @@ impl Core {
     /// Takes a place at the tail: the critical section of an append.
     #[inline]
     pub(super) fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {
-        let claimed = self.inserter.claim(request, |purpose, end| self.check_claim(purpose, end))?;
+        let claimed = self.inserter.claim(request, |urgency, end| self.check_claim(urgency, end))?;
         Ok(Claim { core: self, claimed })
     }
 
     /// Whether the log may end at `end` (WAL-10, WAL-13). What was allowed stays allowed.
     #[inline]
-    fn check_claim(&self, purpose: Purpose, end: u64) -> Result<(), Refused> {
-        let (limit, kept) = match purpose {
-            Purpose::Forward => (self.work_bytes, KEPT_FOR_MARK_BYTES),
-            Purpose::Rollback => (self.capacity_bytes, KEPT_FOR_MARK_BYTES),
-            Purpose::Own => (u64::MAX, 0),
+    fn check_claim(&self, urgency: Option<Urgency>, end: u64) -> Result<(), Refused> {
+        let (limit, kept) = match urgency {
+            Some(Urgency::Work) => (self.work_bytes, KEPT_FOR_MARK_BYTES),
+            Some(Urgency::Ending) => (self.capacity_bytes, KEPT_FOR_MARK_BYTES),
+            None => (u64::MAX, 0),
         };
         if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
             Err(Refused::LogFull)
-        } else if let (Purpose::Forward, Some(none_left)) = (purpose, self.lacks_space(end)) {
+        } else if let (Some(Urgency::Work), Some(none_left)) = (urgency, self.lacks_space(end)) {
             Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
         } else if self.ring.taken(end) + kept > self.ring.bytes() {
             Err(Refused::NoRoom)
@@ -140,7 +140,7 @@ impl Core {
     /// A place for an empty record.
     #[cfg(test)]
     pub(super) fn claim_for_test(&self) -> Claim<'_> {
-        let request = Request { bytes: HEADER_BYTES as u64, purpose: Purpose::Own, hint: 0 };
+        let request = Request { bytes: HEADER_BYTES as u64, urgency: None, hint: 0 };
         self.claim(request).unwrap_or_else(|_| panic!("there is room"))
     }
 
@@ -158,7 +158,7 @@ impl Core {
                     drop(waiting);
                     return Err(self.log_full());
                 }
-                Err(Refused::NoRoom) if request.purpose == Purpose::Forward => {
+                Err(Refused::NoRoom) if request.urgency == Some(Urgency::Work) => {
                     self.takes_space.store(true, Ordering::Relaxed);
                     waiting = self.sleep_until_room_was_made(waiting);
                 }
@@ -187,7 +187,7 @@ impl Core {
 
     /// Appends a mark, if that needs no waiting: the flusher must not wait for itself.
     pub(super) fn append_mark(&self, durable: u64) -> Option<Mark> {
-        let request = Request { bytes: MARK_BYTES as u64, purpose: Purpose::Own, hint: 0 };
+        let request = Request { bytes: MARK_BYTES as u64, urgency: None, hint: 0 };
         let claim = self.claim(request).ok()?;
         let start = claim.start();
         let header = RecordHeader::own(Lsn(start), RecordKind::MARK);

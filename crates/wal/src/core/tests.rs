@@ -18,7 +18,7 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use super::{lead::Turn, *};
 use crate::{
     frame::{HEADER_BYTES, RecordHeader, RecordKind, header_words},
-    insert::{LogInsert, Purpose, Request},
+    insert::{LogInsert, Request, Urgency},
     options::FIRST_LSN,
     scan,
 };
@@ -82,7 +82,7 @@ fn make_on(
 }
 
 fn append(core: &Core, bytes: usize) -> foreshore_base::Result<Lsn> {
-    core.append(TxnId(1), Lsn::ZERO, KIND, &[&vec![1; bytes]], Purpose::Forward)
+    core.append(TxnId(1), Lsn::ZERO, KIND, &[&vec![1; bytes]], Urgency::Work)
 }
 
 /// Publishes an empty record.
@@ -108,14 +108,14 @@ fn happens(done: impl Fn() -> bool) -> bool {
 #[test]
 fn a_full_ring_has_room_for_a_mark() {
     for kind in LogInsert::ALL {
-        for purpose in [Purpose::Forward, Purpose::Rollback] {
+        for urgency in [Urgency::Work, Urgency::Ending] {
             // Nobody empties the ring.
             let (core, _) = make(kind);
-            let request = Request { bytes: HEADER_BYTES as u64, purpose, hint: 0 };
+            let request = Request { bytes: HEADER_BYTES as u64, urgency: Some(urgency), hint: 0 };
             while let Ok(claim) = core.claim(request) {
                 publish(claim);
             }
-            assert!(core.append_mark(core.durable()).is_some(), "{kind:?} {purpose:?}");
+            assert!(core.append_mark(core.durable()).is_some(), "{kind:?} {urgency:?}");
         }
     }
 }
@@ -386,7 +386,7 @@ impl Storm {
     fn append(&self, random: &mut Xorshift) -> Option<Lsn> {
         let core = &*self.core;
         if random.below(6) == 0 {
-            let request = Request { bytes: HEADER_BYTES as u64, purpose: Purpose::Own, hint: 0 };
+            let request = Request { bytes: HEADER_BYTES as u64, urgency: None, hint: 0 };
             if let Ok(claim) = core.claim(request) {
                 let lsn = Lsn(claim.start());
                 thread::sleep(Duration::from_micros(random.below(400)));

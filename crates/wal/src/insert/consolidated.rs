@@ -37,13 +37,13 @@ use foreshore_env::{
     thread,
 };
 
-use super::{Claimed, Purpose, Refused, Request, advance};
+use super::{Claimed, Refused, Request, Urgency, advance};
 use crate::{
     frame::MAX_RECORD_BYTES,
     segment::{Geometry, Place},
 };
 
-/// Slots for each purpose.
+/// Slots for each urgency.
 const SLOTS: usize = 4;
 /// [`Slot::state`]: bytes.
 const BYTES: u64 = (1 << 32) - 1;
@@ -113,10 +113,10 @@ impl Consolidated {
         check: impl Fn(u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
         let bytes = request.bytes;
-        let slots = match request.purpose {
-            Purpose::Forward => &self.slots[0][..],
-            Purpose::Rollback => &self.slots[1][..],
-            Purpose::Own => &[],
+        let slots = match request.urgency {
+            Some(Urgency::Work) => &self.slots[0][..],
+            Some(Urgency::Ending) => &self.slots[1][..],
+            None => &[],
         };
         let joined = (0..slots.len()).find_map(|step| {
             let slot = &slots[(request.hint as usize).wrapping_add(step) % SLOTS];

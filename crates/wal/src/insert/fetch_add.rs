@@ -37,7 +37,7 @@ use foreshore_env::{
     thread,
 };
 
-use super::{Claimed, Purpose, Refused, Request};
+use super::{Claimed, Refused, Request, Urgency};
 use crate::segment::{Geometry, Place};
 
 /// Bits of the offset.
@@ -130,7 +130,7 @@ impl FetchAdd {
     pub(super) fn claim(
         &self,
         request: Request,
-        check: impl Fn(Purpose, u64) -> Result<(), Refused>,
+        check: impl Fn(Option<Urgency>, u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
         let units = request.bytes / UNIT;
         loop {
@@ -153,17 +153,17 @@ impl FetchAdd {
         &self,
         tail: u64,
         request: Request,
-        check: impl Fn(Purpose, u64) -> Result<(), Refused>,
+        check: impl Fn(Option<Urgency>, u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
         let place = self.geometry.place(tail, request.bytes);
         let end = place.start + request.bytes;
-        let granted = check(request.purpose, end);
+        let granted = check(request.urgency, end);
         let tail = if granted.is_ok() { end } else { tail };
         let (block, base) = match granted {
             Ok(()) => (self.block(end), self.origin + self.block(end) * self.block_bytes),
             Err(_) => (MAX_BLOCKS, 0),
         };
-        let opens = block < MAX_BLOCKS && check(Purpose::Forward, base + self.block_bytes).is_ok();
+        let opens = block < MAX_BLOCKS && check(Some(Urgency::Work), base + self.block_bytes).is_ok();
         let after = if opens {
             (block << OFFSET_BITS) | ((tail - base) / UNIT)
         } else {

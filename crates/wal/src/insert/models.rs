@@ -16,7 +16,7 @@ const BYTES: u64 = 32;
 const BLOCK: u64 = 64;
 
 fn request() -> Request {
-    Request { bytes: BYTES, purpose: Purpose::Forward, hint: 0 }
+    Request { bytes: BYTES, urgency: Some(Urgency::Work), hint: 0 }
 }
 
 fn model(body: impl Fn(LogInsert) + Sync + Send + Copy + 'static) {

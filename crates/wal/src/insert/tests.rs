@@ -41,8 +41,8 @@ fn check_contract(geometry: Geometry, tail: u64, end: u64, claims: &[Claimed]) {
     assert_eq!(position, end, "the tail");
 }
 
-fn request(bytes: u64, hint: u64, purpose: Purpose) -> Request {
-    Request { bytes, purpose, hint }
+fn request(bytes: u64, hint: u64, urgency: Option<Urgency>) -> Request {
+    Request { bytes, urgency, hint }
 }
 
 proptest! {
@@ -54,14 +54,14 @@ proptest! {
     ) {
         let geometry = Geometry::new(SEGMENT);
         let tail = geometry.next_start(tail * 8 + (segments << 40));
-        let purposes = [Purpose::Forward, Purpose::Rollback, Purpose::Own];
+        let urgencies = [Some(Urgency::Work), Some(Urgency::Ending), None];
         for kind in LogInsert::ALL {
             let inserter = Inserter::new(kind, geometry, tail, BLOCK);
             prop_assert_eq!(inserter.tail(), tail);
             let claims: Vec<Claimed> = sizes
                 .iter()
-                .map(|&(units, purpose)| {
-                    let claimed = inserter.claim(request(units * 8, units, purposes[purpose]), |_, _| Ok(())).unwrap();
+                .map(|&(units, urgency)| {
+                    let claimed = inserter.claim(request(units * 8, units, urgencies[urgency]), |_, _| Ok(())).unwrap();
                     assert_eq!((inserter.tail(), inserter.settled_tail()), (claimed.end, claimed.end));
                     claimed
                 })
@@ -84,8 +84,8 @@ fn claims_of_many_threads_fill_the_log_without_gap() {
                         scope.spawn(move || {
                             let claim = |round: u64| {
                                 let bytes = 32 + (number * 31 + round * 7919) % 4096 * 8;
-                                let purpose = [Purpose::Forward, Purpose::Rollback][(round % 2) as usize];
-                                inserter.claim(request(bytes, number, purpose), |_, _| Ok(())).unwrap()
+                                let urgency = [Urgency::Work, Urgency::Ending][(round % 2) as usize];
+                                inserter.claim(request(bytes, number, Some(urgency)), |_, _| Ok(())).unwrap()
                             };
                             (0..2000).map(claim).collect::<Vec<_>>()
                         })
@@ -106,7 +106,7 @@ fn who_is_refused_has_claimed_nothing() {
         let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES, BLOCK);
         for refused in [Refused::NoRoom, Refused::LogFull] {
             let asked = Cell::new(0);
-            let result = inserter.claim(request(64, 1, Purpose::Forward), |_, end| {
+            let result = inserter.claim(request(64, 1, Some(Urgency::Work)), |_, end| {
                 asked.set(end);
                 Err(refused)
             });
@@ -126,7 +126,7 @@ fn members_of_a_group_that_is_refused_try_by_themselves() {
         let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES, BLOCK);
         let check = |_, end| if end > limit { Err(Refused::LogFull) } else { Ok(()) };
         let granted: usize = thread::scope(|scope| {
-            let claim = || inserter.claim(request(32, 0, Purpose::Forward), check).is_ok();
+            let claim = || inserter.claim(request(32, 0, Some(Urgency::Work)), check).is_ok();
             let threads: Vec<_> =
                 (0..8).map(|_| scope.spawn(move || (0..40).filter(|_| claim()).count())).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -148,7 +148,7 @@ fn a_limit_is_kept_by_a_crowd_with_long_records() {
         thread::scope(|scope| {
             for number in 0..40 {
                 let inserter = &inserter;
-                let claim = move || inserter.claim(request(LONG, number, Purpose::Forward), check);
+                let claim = move || inserter.claim(request(LONG, number, Some(Urgency::Work)), check);
                 scope.spawn(move || while claim().is_ok_and(|claimed| claimed.end <= limit) {});
             }
         });

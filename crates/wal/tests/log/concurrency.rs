@@ -37,7 +37,7 @@ fn append_in_parallel(
                 for round in 0..rounds {
                     let bytes = payload(thread * 1000 + round, sizes(thread + round));
                     let txn = TxnId(thread + 1);
-                    let Ok(lsn) = log.append(txn, prev, KIND, &[&bytes]) else { return };
+                    let Ok(lsn) = log.append(Urgency::Work, txn, prev, KIND, &[&bytes]) else { return };
                     assert!(lsn > prev);
                     let record = (RecordHeader { lsn, prev, txn, kind: KIND }, bytes);
                     all.lock().insert(lsn, record.clone());

@@ -191,7 +191,7 @@ fn what_a_sound_record_carries_is_no_proof() {
     // A user's value that looks like a mark, at the very place where it would be one.
     let place = log.tail().0 + 32;
     let mark = forged(place, 0, 255 << 48, &u64::MAX.to_le_bytes());
-    let lsn = log.append(TxnId(7), Lsn::ZERO, KIND, &[&mark]).unwrap();
+    let lsn = log.append(Urgency::Work, TxnId(7), Lsn::ZERO, KIND, &[&mark]).unwrap();
     assert_eq!(lsn.0 + 32, place);
     log.flush(lsn).unwrap();
     let mut bytes = disk.read_file(&segment_path(0)).unwrap();
@@ -526,7 +526,7 @@ proptest! {
             for lsn in (0..log.tail().0 + 64).step_by(8) {
                 let _ = log.read(Lsn(lsn), &mut buffer);
             }
-            let lsn = log.append(TxnId(1), Lsn::ZERO, KIND, &[b"after"]).unwrap();
+            let lsn = log.append(Urgency::Work, TxnId(1), Lsn::ZERO, KIND, &[b"after"]).unwrap();
             log.flush(lsn).unwrap();
             prop_assert_eq!(log.read(lsn, &mut buffer).unwrap().lsn, lsn);
         }

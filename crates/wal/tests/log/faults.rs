@@ -7,7 +7,7 @@ fn assert_poisoned(log: &Log, durable: &[Record], cause: &str) {
     let poisoned = log.poisoned().expect("the log is poisoned").to_string();
     assert!(poisoned.contains(cause), "{poisoned}");
     assert!(is_poisoned(&append(log, Lsn::ZERO, vec![1])));
-    assert!(is_poisoned(&log.append_rollback(TxnId(1), Lsn::ZERO, KIND, &[])));
+    assert!(is_poisoned(&log.append(Urgency::Ending, TxnId(1), Lsn::ZERO, KIND, &[])));
     assert!(is_poisoned(&log.release_before(Lsn(9000))));
     assert!(is_poisoned(&log.close()));
     for (header, _) in durable {
@@ -163,7 +163,7 @@ fn on_a_full_disk_work_is_refused_and_what_ends_it_goes_on() {
         };
         // Five bytes for three, and what is kept for the ends of transactions.
         let ending = |bytes: u64| {
-            log.append_rollback(TxnId(1), Lsn::ZERO, KIND, &[&vec![5; bytes as usize]])
+            log.append(Urgency::Ending, TxnId(1), Lsn::ZERO, KIND, &[&vec![5; bytes as usize]])
                 .and_then(|lsn| log.flush(lsn))
         };
         while log.tail().0 - first < used_bytes / 3 * 8 + SEGMENT / 4 {

@@ -169,12 +169,18 @@ fn limits_are_errors_and_append_nothing() {
         result => panic!("{result:?}"),
     };
     let longest = MAX_RECORD_BYTES as u64;
-    limit(log.append(TxnId(1), Lsn::ZERO, KIND, &[&vec![0; MAX_PAYLOAD_BYTES], &[1]]), longest, longest + 1);
-    limit(log.append(TxnId(1 << 48), Lsn::ZERO, KIND, &[]), (1 << 48) - 1, 1 << 48);
-    limit(log.append(TxnId(1), Lsn::ZERO, RecordKind(0), &[]), 254, 0);
-    limit(log.append_rollback(TxnId(1), Lsn::ZERO, RecordKind(255), &[]), 254, 255);
+    limit(
+        log.append(Urgency::Work, TxnId(1), Lsn::ZERO, KIND, &[&vec![0; MAX_PAYLOAD_BYTES], &[1]]),
+        longest,
+        longest + 1,
+    );
+    limit(log.append(Urgency::Work, TxnId(1 << 48), Lsn::ZERO, KIND, &[]), (1 << 48) - 1, 1 << 48);
+    limit(log.append(Urgency::Work, TxnId(1), Lsn::ZERO, RecordKind(0), &[]), 254, 0);
+    limit(log.append(Urgency::Ending, TxnId(1), Lsn::ZERO, RecordKind(255), &[]), 254, 255);
     assert_eq!(log.tail(), tail);
-    let lsn = log.append(TxnId((1 << 48) - 1), Lsn::ZERO, RecordKind(254), &[&[], &[1], &[], &[2]]).unwrap();
+    let lsn = log
+        .append(Urgency::Work, TxnId((1 << 48) - 1), Lsn::ZERO, RecordKind(254), &[&[], &[1], &[], &[2]])
+        .unwrap();
     let mut bytes = Vec::new();
     let header = log.read(lsn, &mut bytes).unwrap();
     assert_eq!((header.txn, header.kind, bytes), (TxnId((1 << 48) - 1), RecordKind(254), vec![1, 2]));

@@ -16,27 +16,27 @@ fn five_eighths_of_the_capacity_are_for_ending_work() {
         }
         Err(error) => panic!("{error}"),
     };
-    let forward = || log.append(TxnId(1), Lsn::ZERO, KIND, &[&[1; 1000]]);
-    let rollback = || log.append_rollback(TxnId(1), Lsn::ZERO, KIND, &[&[2; 1000]]);
+    let work = || log.append(Urgency::Work, TxnId(1), Lsn::ZERO, KIND, &[&[1; 1000]]);
+    let ending = || log.append(Urgency::Ending, TxnId(1), Lsn::ZERO, KIND, &[&[2; 1000]]);
     // A record, and at the end of a segment what it leaves and the next header.
     let slack = 2 * 1040 + 4096;
-    while !is_full(&forward()) {}
+    while !is_full(&work()) {}
     let work_bytes = capacity_bytes * 3 / 8;
     assert_eq!((log.work_bytes(), log.capacity_bytes()), (work_bytes, capacity_bytes));
     assert!(log.used_bytes() <= work_bytes && log.used_bytes() > work_bytes - slack);
     assert!(log.is_within_work(FIRST_LSN));
-    let middle = rollback().unwrap();
-    while !is_full(&rollback()) {}
+    let middle = ending().unwrap();
+    while !is_full(&ending()) {}
     assert!(log.used_bytes() <= capacity_bytes && log.used_bytes() > capacity_bytes - slack);
-    assert!(is_full(&forward()) && !log.is_within_work(middle) && log.is_within_work(log.tail()));
+    assert!(is_full(&work()) && !log.is_within_work(middle) && log.is_within_work(log.tail()));
     // What is full is not broken.
     log.flush(middle).unwrap();
     log.release_before(middle).unwrap();
     assert_eq!(log.low_water(), middle);
-    assert!(is_full(&forward()), "more than that is still held");
-    let lsn = rollback().unwrap();
+    assert!(is_full(&work()), "more than that is still held");
+    let lsn = ending().unwrap();
     log.release_before(lsn).unwrap();
-    forward().unwrap();
+    work().unwrap();
     log.close().unwrap();
 }
 

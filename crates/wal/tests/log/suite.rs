@@ -19,7 +19,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_wal::{FIRST_LSN, Log, LogOptions, RecordHeader, RecordKind};
+use foreshore_wal::{FIRST_LSN, Log, LogOptions, RecordHeader, RecordKind, Urgency};
 
 use crate::INSERT;
 
@@ -77,7 +77,7 @@ fn payload(seed: u64, length: usize) -> Vec<u8> {
 fn append(log: &Log, prev: Lsn, bytes: Vec<u8>) -> Result<Record> {
     let txn = TxnId(7);
     let (left, right) = bytes.split_at(bytes.len() / 3);
-    let lsn = log.append(txn, prev, KIND, &[left, right])?;
+    let lsn = log.append(Urgency::Work, txn, prev, KIND, &[left, right])?;
     Ok((RecordHeader { lsn, prev, txn, kind: KIND }, bytes))
 }
 

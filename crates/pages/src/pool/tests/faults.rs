@@ -5,6 +5,7 @@ use std::path::Path;
 use foreshore_base::{Lsn, PageId, StorageError, limits::PAGE_BYTES};
 use foreshore_env::thread;
 use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_wal::Urgency;
 
 use super::is_corrupt_page;
 use crate::{
@@ -183,7 +184,7 @@ fn what_only_the_cache_has_after_a_failed_sync_is_written_again() {
     let before = world.pool.horizon();
     let horizon = thread::scope(|scope| {
         let mut page = world.pool.exclusive(id).unwrap();
-        page.prepare().unwrap();
+        page.prepare(Urgency::Work).unwrap();
         let sweep = scope.spawn(|| world.pool.sweep().unwrap());
         while world.pool.horizon() == before {
             thread::yield_now();

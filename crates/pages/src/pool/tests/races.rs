@@ -9,6 +9,7 @@ use foreshore_env::{
 };
 
 use foreshore_testkit::{CrashMode, Running};
+use foreshore_wal::Urgency;
 
 use crate::testing::{FAR, SET, World, options, over_all};
 
@@ -137,7 +138,7 @@ fn a_change_that_straddles_the_horizon_is_swept() {
     let id = world.allocate(1).unwrap();
     world.pool.flush_all().unwrap();
     let mut page = world.pool.exclusive(id).unwrap();
-    page.prepare().unwrap();
+    page.prepare(Urgency::Work).unwrap();
     let recovery_lsn = page.place().frame.recovery_lsn();
     let before = world.pool.horizon();
     thread::scope(|scope| {

@@ -8,8 +8,9 @@
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::sync::Mutex;
 use foreshore_latch::baseline::{Latch, Mcs, Ttas};
+use foreshore_wal::Urgency;
 
-use super::{FreeSpaceKind, Urgency};
+use super::FreeSpaceKind;
 use crate::{pool::BufferPool, space::Space};
 
 /// What is held for a whole search: one of these, by the kind. They guard no data: a search alone is the baseline's

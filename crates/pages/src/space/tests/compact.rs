@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use foreshore_base::{Lsn, PageId, limits::PAGE_BYTES};
 use foreshore_env::{random::Xorshift, thread, time::Duration};
 use foreshore_testkit::CrashMode;
+use foreshore_wal::Urgency;
 
 use super::allocated;
 use crate::{
-    Compaction, PoolOptions, Urgency,
+    Compaction, PoolOptions,
     testing::{DATA, MOVE, World, options},
 };
 
@@ -19,7 +20,7 @@ fn file_pages(world: &World) -> u64 {
 /// Moves a page of the world, which nothing refers to; gives its new id.
 fn relocate(world: &World, compaction: &mut Compaction<'_>, from: PageId) -> Option<PageId> {
     let mut page = world.pool.exclusive(from).unwrap();
-    page.prepare().unwrap();
+    page.prepare(Urgency::Work).unwrap();
     let mut new = compaction.page_for(from, PageId::NONE).unwrap()?;
     let (to, number) = (new.id(), page.words().u64(64));
     let payload: [&[u8]; 3] = [&to.0.to_le_bytes(), &from.0.to_le_bytes(), &number.to_le_bytes()];
@@ -137,7 +138,7 @@ fn a_page_that_is_being_allocated_is_not_cut_off() {
     let before = world.pool.page_count();
     // Of the last extents, because the hint says so.
     let handed_out =
-        world.pool.space.candidate(&world.pool, PageId(before as u32 - 2), Urgency::Forward).unwrap();
+        world.pool.space.candidate(&world.pool, PageId(before as u32 - 2), Urgency::Work).unwrap();
     let last = *pages.keys().next_back().unwrap();
     assert!(handed_out > last);
     let compaction = world.pool.begin_compaction(64).unwrap();
