@@ -92,7 +92,7 @@ impl<'a> Tree<'a> {
             let head = record::structure(self.table, &[parent.id(), child.id(), foster], Some(slot.0));
             let lsn = self.env.append_system(urgency, record::ADOPT, &[&head, &key])?;
             let done = parent.edit().insert(slot, &key, &child_value(foster), RecordFlags::default());
-            self.as_logged(parent.id(), done)?;
+            self.env.as_logged(parent.id(), done)?;
             parent.applied(lsn);
             child.edit().set_foster(PageId::NONE);
             child.applied(lsn);

@@ -6,10 +6,10 @@ use foreshore_env::{
     sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic::AtomicU64},
 };
 use foreshore_latch::Patience;
-use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage};
+use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage, PageFull};
 use foreshore_wal::{Log, RecordKind, Urgency};
 
-use crate::{hold::LatchMode, node::RETIRED};
+use crate::{hold::LatchMode, image::misfit, node::RETIRED};
 
 /// The fewest records that a node may be limited to: below, splitting would not make room.
 const MIN_NODE_CAPACITY: usize = 3;
@@ -92,6 +92,17 @@ impl TreeEnv {
     /// Appends the record of a system transaction.
     pub(crate) fn append_system(&self, urgency: Urgency, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
         self.log.append(urgency, TxnId::SYSTEM, Lsn::ZERO, kind, payload)
+    }
+
+    /// A change that was logged, and whose fit was checked before. Should it not fit all the same, log and page
+    /// disagree: the database stops.
+    #[inline]
+    pub(crate) fn as_logged(&self, page: PageId, done: std::result::Result<(), PageFull>) -> Result<()> {
+        done.map_err(|full| {
+            let error = misfit(page)(full);
+            self.log.poison(&error.to_string());
+            error
+        })
     }
 
     /// A new page for the tree of `table`, near another one of it.

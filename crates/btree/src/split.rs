@@ -79,7 +79,7 @@ impl<'a> Tree<'a> {
             }
             None => image::cut_left(&mut page.edit(), cut.kept, Some(&cut.separator), foster),
         };
-        self.as_logged(page.id(), done)?;
+        self.env.as_logged(page.id(), done)?;
         page.applied(lsn);
         drop(new_page);
         Ok(cut.separator)

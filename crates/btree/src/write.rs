@@ -2,7 +2,7 @@
 
 mod verb;
 
-use foreshore_base::{Lsn, PageId, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
+use foreshore_base::{Lsn, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedView};
@@ -13,7 +13,6 @@ use crate::{
     bytes::{SmallValue, difference},
     error::Result,
     gap::Name,
-    image::misfit,
     look::Place,
     node::{self, Target, fits_in_place},
     overflow::Reference,
@@ -350,24 +349,9 @@ impl<'a> Tree<'a> {
         lsn: Lsn,
         done: std::result::Result<(), PageFull>,
     ) -> Result<()> {
-        self.as_logged(page.id(), done)?;
+        self.env.as_logged(page.id(), done)?;
         page.applied(lsn);
         Ok(())
-    }
-
-    /// A change that was logged, and whose fit was checked before. Should it not fit all the same, log and page
-    /// disagree: the database stops.
-    #[inline]
-    pub(crate) fn as_logged(
-        &self,
-        page: PageId,
-        done: std::result::Result<(), PageFull>,
-    ) -> Result<(), StorageError> {
-        done.map_err(|full| {
-            let error = misfit(page)(full);
-            self.env.log.poison(&error.to_string());
-            error
-        })
     }
 }
 
