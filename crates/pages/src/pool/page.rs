@@ -66,6 +66,40 @@ impl<'p> OptimisticPage<'p> {
     }
 }
 
+/// What a page shows under its latch, shared or exclusive: borrowed from its holder, for the words outlive the latch.
+macro_rules! latched_page {
+    ($page:ident) => {
+        impl $page<'_> {
+            /// Which page it is.
+            #[inline]
+            pub fn id(&self) -> PageId {
+                self.id
+            }
+
+            /// The bytes.
+            #[inline]
+            pub fn words(&self) -> &PageWords {
+                self.place.words
+            }
+
+            /// The bytes as a slotted page.
+            #[inline]
+            pub fn view(&self) -> SlottedView<'_> {
+                SlottedView::new(self.place.words)
+            }
+
+            /// The newest record whose change the page shows.
+            #[inline]
+            pub fn lsn(&self) -> Lsn {
+                self.place.words.lsn()
+            }
+        }
+    };
+}
+
+latched_page!(SharedPage);
+latched_page!(ExclusivePage);
+
 /// A page that nobody changes meanwhile.
 #[derive(Debug)]
 #[must_use]
@@ -76,29 +110,6 @@ pub struct SharedPage<'p> {
 }
 
 impl<'p> SharedPage<'p> {
-    /// Which page it is.
-    #[inline]
-    pub fn id(&self) -> PageId {
-        self.id
-    }
-
-    /// The bytes.
-    #[inline]
-    pub fn words(&self) -> &PageWords {
-        self.place.words
-    }
-
-    /// The bytes as a slotted page.
-    #[inline]
-    pub fn view(&self) -> SlottedView<'_> {
-        SlottedView::new(self.place.words)
-    }
-
-    /// The newest record whose change the page shows.
-    pub fn lsn(&self) -> Lsn {
-        self.place.words.lsn()
-    }
-
     /// The page's version, which stands at least as long as this.
     #[inline]
     pub fn version(&self) -> Version {
@@ -123,34 +134,10 @@ pub struct ExclusivePage<'p> {
 }
 
 impl<'p> ExclusivePage<'p> {
-    /// Which page it is.
-    #[inline]
-    pub fn id(&self) -> PageId {
-        self.id
-    }
-
-    /// The bytes.
-    #[inline]
-    pub fn words(&self) -> &PageWords {
-        self.place.words
-    }
-
-    /// The bytes as a slotted page.
-    #[inline]
-    pub fn view(&self) -> SlottedView<'_> {
-        SlottedView::new(self.place.words)
-    }
-
     /// The bytes as a slotted page to change.
     #[inline]
     pub fn edit(&mut self) -> SlottedMut<'_> {
         SlottedMut::new(self.place.words)
-    }
-
-    /// The newest record whose change the page shows.
-    #[inline]
-    pub fn lsn(&self) -> Lsn {
-        self.place.words.lsn()
     }
 
     /// Makes the page ready for a change that is not logged yet: marks it dirty, and logs its image if the log holds

@@ -269,11 +269,6 @@ impl<'a> SlottedView<'a> {
         self.words.append_to(offset, self.prefix_len(), prefix);
     }
 
-    /// Bytes of the key of `slot`.
-    pub fn key_len(&self, slot: SlotIndex) -> usize {
-        self.prefix_len() + self.slot(slot).suffix_len()
-    }
-
     /// Offset and length of a value, cut off at the page's end.
     #[inline]
     pub fn value_place(&self, slot: SlotIndex) -> (usize, usize) {
@@ -298,15 +293,6 @@ impl<'a> SlottedView<'a> {
     pub fn value_into(&self, slot: SlotIndex, value: &mut Vec<u8>) {
         let (offset, length) = self.value_place(slot);
         self.words.append_to(offset, length, value);
-    }
-
-    /// Copies as much of the value of `slot` as `target` holds; returns the value's length.
-    #[inline]
-    pub fn value_to(&self, slot: SlotIndex, target: &mut [u8]) -> usize {
-        let (offset, length) = self.value_place(slot);
-        let part = length.min(target.len());
-        self.words.copy_to(offset, &mut target[..part]);
-        length
     }
 
     /// The child page that the value of `slot` names; [`PageId::NONE`] when it is no child's.
