@@ -80,4 +80,6 @@ impl TableId {
     pub const OVERFLOW: TableId = TableId(1);
     /// The first id given to a user's table.
     pub const FIRST_USER: TableId = TableId(16);
+    /// No table, but the whole database as a lockable thing: everybody who locks a table has an intent lock here.
+    pub const VOLUME: TableId = TableId(u32::MAX);
 }

@@ -30,8 +30,6 @@ use crate::{
     workload::Check,
 };
 
-/// The volume.
-const VOLUME: TableId = TableId(u32::MAX);
 const TABLES: usize = 4;
 const FIRST_TABLE: u32 = 16;
 /// How many absolute locks there are for each one on the volume, itself included.
@@ -322,7 +320,7 @@ impl<'s> IntentThread<'s> {
     #[inline]
     fn intents(&mut self, mut owner: LockOwner) -> Result<(), BenchError> {
         let (mode, wait) = (self.mode, self.wait());
-        owner.intent(VOLUME, mode, &wait).map_err(failure)?;
+        owner.intent(TableId::VOLUME, mode, &wait).map_err(failure)?;
         let mut before = [0; TABLES];
         for (table, count) in self.scene.counts.iter().enumerate() {
             owner.intent(TableId(FIRST_TABLE + table as u32), mode, &wait).map_err(failure)?;
@@ -339,11 +337,11 @@ impl<'s> IntentThread<'s> {
     fn absolute(&mut self, mut owner: LockOwner) -> Result<(), BenchError> {
         let wait = self.wait();
         let tables = if self.random.below(VOLUME_EVERY) == 0 {
-            owner.intent(VOLUME, IntentMode::X, &wait).map_err(failure)?;
+            owner.intent(TableId::VOLUME, IntentMode::X, &wait).map_err(failure)?;
             0..TABLES
         } else {
             let table = self.random.below(TABLES as u64) as usize;
-            owner.intent(VOLUME, IntentMode::IX, &wait).map_err(failure)?;
+            owner.intent(TableId::VOLUME, IntentMode::IX, &wait).map_err(failure)?;
             let id = TableId(FIRST_TABLE + table as u32);
             owner.intent(id, IntentMode::X, &wait).map_err(failure)?;
             table..table + 1

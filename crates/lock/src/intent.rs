@@ -34,7 +34,7 @@ use crate::options::{IntentLockKind, LockOptions};
 use crate::slot::{SlotId, Slots, Subject, WaitWord};
 use crate::table::{LockTable, Withdrawn};
 
-/// The entry of the volume as a whole, [`TableId`] `u32::MAX`.
+/// The entry of [`TableId::VOLUME`].
 const VOLUME: u32 = MAX_TABLES as u32;
 
 /// The number of an entry. There are a few entries less for users' tables than [`MAX_TABLES`]; those whose ids differ
@@ -48,10 +48,10 @@ impl EntryIndex {
     #[inline]
     pub(crate) fn of(table: TableId) -> EntryIndex {
         const OWN: u32 = TableId::FIRST_USER.0;
-        EntryIndex(match table.0 {
-            u32::MAX => VOLUME,
-            first @ ..VOLUME => first,
-            later => OWN + (later - OWN) % (VOLUME - OWN),
+        EntryIndex(match table {
+            TableId::VOLUME => VOLUME,
+            TableId(first @ ..VOLUME) => first,
+            TableId(later) => OWN + (later - OWN) % (VOLUME - OWN),
         })
     }
 }
@@ -260,6 +260,6 @@ mod tests {
         assert_eq!(own.len(), TableId::FIRST_USER.0 as usize);
         assert!(own.is_disjoint(&users) && users.iter().all(|entry| *entry < VOLUME));
         assert_eq!(users.len() + own.len(), VOLUME as usize, "all are used");
-        assert_eq!(EntryIndex::of(TableId(u32::MAX)).0, VOLUME);
+        assert_eq!(EntryIndex::of(TableId::VOLUME).0, VOLUME);
     }
 }

@@ -369,6 +369,5 @@ impl Wait {
 
 /// The volume, the table of an entry, or of those that share it the one with the smallest id.
 fn table_of(entry: EntryIndex) -> TableId {
-    let volume = TableId(u32::MAX);
-    if entry == EntryIndex::of(volume) { volume } else { TableId(entry.0) }
+    if entry == EntryIndex::of(TableId::VOLUME) { TableId::VOLUME } else { TableId(entry.0) }
 }

@@ -140,7 +140,7 @@ impl Catalog {
                 .map_err(|_| damaged("a table's name in the catalogue is not UTF-8"))?;
             let (table, root, meta) =
                 decode_row(&row).ok_or_else(|| damaged("a row of the catalogue is too short"))?;
-            if table < TableId::FIRST_USER || table.0 == u32::MAX || !root.is_some() {
+            if table < TableId::FIRST_USER || table == TableId::VOLUME || !root.is_some() {
                 return Err(damaged("a row of the catalogue gives an impossible table or root"));
             }
             next_table = next_table.max(table.0.saturating_add(1));

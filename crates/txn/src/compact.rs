@@ -25,7 +25,7 @@ use crate::{
     error::TxnError,
     insist::insist,
     options::Durability,
-    transaction::{Txn, VOLUME, Waiting},
+    transaction::{Txn, Waiting},
 };
 
 /// Leaves or pages of a slice.
@@ -109,7 +109,7 @@ impl<'e> Work<'e> {
         insist("compact", &waiting, |begin| {
             let mut txn = self.engine.begin(begin)?;
             txn.session.waiting = waiting.clone();
-            txn.session.intent(VOLUME, IntentMode::IX)?;
+            txn.session.intent(TableId::VOLUME, IntentMode::IX)?;
             txn.set_no_wait(true);
             Ok(txn)
         })

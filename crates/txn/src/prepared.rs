@@ -40,7 +40,7 @@ use crate::{
     rollback,
     stats::Event,
     table::SlotNumber,
-    transaction::{LOG_FULL_RETRIES, LongValues, Txn, TxnSession, VOLUME},
+    transaction::{LOG_FULL_RETRIES, LongValues, Txn, TxnSession},
 };
 
 pub use description::PreparedTransaction;
@@ -319,5 +319,5 @@ fn known_name(core: &Core) -> LockName {
 
 /// Whether a lock of this mode leaves nothing of the table to others that write.
 fn is_whole(table: TableId, mode: IntentMode) -> bool {
-    table != VOLUME && matches!(mode, IntentMode::SIX | IntentMode::X)
+    table != TableId::VOLUME && matches!(mode, IntentMode::SIX | IntentMode::X)
 }

@@ -18,7 +18,6 @@ use crate::{
     core::Core,
     records,
     rollback::{self, settle},
-    transaction::VOLUME,
 };
 
 /// Steps of a slice.
@@ -88,7 +87,7 @@ fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
     let mut owner =
         core.locks.whole().begin(txn, Age::new(txn.0, i8::MIN), Some(Arc::from("reaper"))).ok()?;
     let wait = WaitPolicy { timeout: Some(LOCK_WAIT), ..WaitPolicy::default() };
-    owner.intent(VOLUME, IntentMode::IX, &wait).ok()?;
+    owner.intent(TableId::VOLUME, IntentMode::IX, &wait).ok()?;
     Some(owner)
 }
 
@@ -214,7 +213,7 @@ mod tests {
             let mut user = begin(-127);
             thread::scope(|scope| {
                 let id = user.txn();
-                let user = scope.spawn(move || user.intent(VOLUME, IntentMode::S, &WAIT));
+                let user = scope.spawn(move || user.intent(TableId::VOLUME, IntentMode::S, &WAIT));
                 until_waiting(&core.locks, id);
                 drop(reaper);
                 user.join().unwrap().unwrap_or_else(|error| panic!("{deadlock:?}: {error}"));
@@ -223,7 +222,7 @@ mod tests {
             let mut holder = begin(-128);
             holder.acquire(TABLE, KEY, Mode::X, &WAIT).unwrap();
             let mut user = begin(-127);
-            user.intent(VOLUME, IntentMode::S, &WAIT).unwrap();
+            user.intent(TableId::VOLUME, IntentMode::S, &WAIT).unwrap();
             thread::scope(|scope| {
                 let id = user.txn();
                 let user = scope.spawn(move || user.acquire(TABLE, KEY, Mode::X, &WAIT));

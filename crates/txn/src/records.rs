@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn logged_locks_come_back_as_they_went() {
         let keys = Mode::ALL.map(|mode| LoggedLock::Key(LockName::from_bits(u64::MAX - 3), mode));
-        let tables = TABLE_MODES.map(|mode| LoggedLock::Table(TableId(u32::MAX), mode));
+        let tables = TABLE_MODES.map(|mode| LoggedLock::Table(TableId::VOLUME, mode));
         let locks: Vec<_> = keys.into_iter().chain(tables).collect();
         let bytes = encode_locks(&locks);
         let decoded = |bytes: &[u8], kind| {

@@ -31,7 +31,7 @@ pub(crate) use long_values::LongValues;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
-pub(crate) use session::{TxnSession, VOLUME};
+pub(crate) use session::TxnSession;
 pub(crate) use unlocked::StaleReadCounters;
 pub(crate) use waiting::Waiting;
 

@@ -11,14 +11,8 @@ use foreshore_env::{
 use foreshore_lock::IntentMode;
 
 use crate::{
-    catalog::without_locks,
-    core::Core,
-    engine::Engine,
-    error::TxnError,
-    insist::insist,
-    options::Durability,
-    records,
-    transaction::{VOLUME, Waiting},
+    catalog::without_locks, core::Core, engine::Engine, error::TxnError, insist::insist, options::Durability,
+    records, transaction::Waiting,
 };
 
 /// How long a check waits until nobody is writing. A transaction of the caller's own would let it wait for ever.
@@ -88,7 +82,7 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
     let txn = insist("verify", &waiting, |begin| {
         let mut txn = engine.begin(begin)?;
         txn.session.waiting = waiting.clone();
-        txn.session.intent(VOLUME, IntentMode::S)?;
+        txn.session.intent(TableId::VOLUME, IntentMode::S)?;
         Ok(txn)
     })?;
     let (mut report, mut images) = (VerifyReport::default(), Images::new());

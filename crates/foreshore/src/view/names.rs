@@ -13,9 +13,6 @@ use crate::{
     table::TableDescription,
 };
 
-/// What stands for the whole database where tables are locked.
-const VOLUME: TableId = TableId(u32::MAX);
-
 /// The tables of a database, by id.
 pub(crate) struct Names(HashMap<TableId, TableDescription>);
 
@@ -30,7 +27,7 @@ impl Names {
     pub(crate) fn of_tables(database: Option<&Inner>, ids: impl Iterator<Item = TableId>) -> Names {
         let mut names = HashMap::new();
         if let Some(database) = database {
-            for id in ids.filter(|id| (TableId::FIRST_USER..VOLUME).contains(id)) {
+            for id in ids.filter(|id| (TableId::FIRST_USER..TableId::VOLUME).contains(id)) {
                 if names.contains_key(&id) {
                     continue;
                 }
@@ -53,7 +50,7 @@ impl Names {
 
     fn target(&self, place: LockPlace) -> LockTarget {
         match place {
-            LockPlace::Table(VOLUME) => LockTarget::Database,
+            LockPlace::Table(TableId::VOLUME) => LockTarget::Database,
             LockPlace::Table(table) => LockTarget::Table { table: self.table(table) },
             LockPlace::Key(table, key) => {
                 let key_type = self.0.get(&table).map_or("", |table| &table.key_type);

@@ -124,8 +124,7 @@ fn many_tables_and_the_volume_are_told_apart() {
 fn many_tables(options: &LockOptions) {
     let manager = LockManager::new(options);
     let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
-    let tables: Vec<TableId> =
-        (0..200).map(|number| TableId(number * 3)).chain([TableId(u32::MAX)]).collect();
+    let tables: Vec<TableId> = (0..200).map(|number| TableId(number * 3)).chain([TableId::VOLUME]).collect();
     for (place, &table) in tables.iter().enumerate() {
         a.intent(table, IntentMode::X, &NO_WAIT).unwrap();
         if let Some(&next) = tables.get(place + 1) {

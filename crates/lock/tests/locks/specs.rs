@@ -162,7 +162,7 @@ fn intent_mode(name: &str) -> IntentMode {
 }
 
 fn table(name: &str) -> TableId {
-    if name == "volume" { TableId(u32::MAX) } else { TableId(1000 + u32::from(name.as_bytes()[0])) }
+    if name == "volume" { TableId::VOLUME } else { TableId(1000 + u32::from(name.as_bytes()[0])) }
 }
 
 /// Takes a step and says what came of it.

@@ -77,7 +77,7 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
         let mut reader = begin(&manager, 7, "reader");
         let mut writer = begin(&manager, 9, "writer");
         reader.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap();
-        writer.intent(TableId(u32::MAX), IntentMode::IX, &NO_WAIT).unwrap();
+        writer.intent(TableId::VOLUME, IntentMode::IX, &NO_WAIT).unwrap();
         reader.acquire(TABLE, key(b"b"), Mode::S, &NO_WAIT).unwrap();
         reader.acquire(TABLE, KeyRef::NegativeInfinity, Mode::NS, &NO_WAIT).unwrap();
         reader.acquire(TABLE, key(b""), Mode::SN, &NO_WAIT).unwrap();

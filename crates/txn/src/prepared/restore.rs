@@ -1,6 +1,6 @@
 //! What was prepared before the database was opened, with its locks.
 
-use foreshore_base::{Lsn, Result, StorageError, TxnId};
+use foreshore_base::{Lsn, Result, StorageError, TableId, TxnId};
 use foreshore_btree::TxnChain;
 use foreshore_env::sync::Arc;
 use foreshore_lock::{Age, IntentMode, LockError, LockOwner, WaitPolicy};
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     core::Core,
     records::{self, LoggedLock, Prepare},
-    transaction::{LongValues, VOLUME},
+    transaction::LongValues,
 };
 
 /// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its
@@ -50,9 +50,11 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     if core.locking {
         let owner = owner.as_mut().unwrap_or_else(|| &mut nameless[0]);
         for lock in locks {
-            tables += usize::from(
-                matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
-            );
+            tables += usize::from(matches!(
+                lock,
+                LoggedLock::Table(table, mode)
+                    if is_whole(table, mode) || (!names_hold && table != TableId::VOLUME)
+            ));
             let taken = take(owner, lock, names_hold);
             taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
         }
@@ -82,7 +84,7 @@ fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(),
     match lock {
         LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
         LoggedLock::Key(..) => Ok(()),
-        LoggedLock::Table(table, _) if !names_hold && table != VOLUME => {
+        LoggedLock::Table(table, _) if !names_hold && table != TableId::VOLUME => {
             owner.intent(table, IntentMode::X, &at_once)
         }
         LoggedLock::Table(table, mode) => owner.intent(table, mode, &at_once),

@@ -9,7 +9,7 @@
 use foreshore_base::TableId;
 use foreshore_lock::{IntentMode, LockOwner, Mode};
 
-use super::session::{TxnSession, VOLUME};
+use super::session::TxnSession;
 
 /// What a lock on a key takes: its request, its place in the transaction's list, and two places in the list's index.
 pub(crate) const LOCK_BYTES: usize = 32 + 24 + 16;
@@ -124,7 +124,7 @@ impl TxnSession {
         }
         let writes = !Mode::S.covers(mode);
         self.intents.iter().any(|entered| {
-            (entered.table == table || entered.table == VOLUME)
+            (entered.table == table || entered.table == TableId::VOLUME)
                 && match entered.mode {
                     IntentMode::X => true,
                     IntentMode::S | IntentMode::SIX => !writes,

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use foreshore_base::TableId;
 use foreshore_env::{
     sync::{
         Arc,
@@ -11,7 +12,7 @@ use foreshore_env::{
 };
 use foreshore_lock::{IntentMode, LockError};
 
-use super::{Txn, session::VOLUME, waiting::Waiting};
+use super::{Txn, waiting::Waiting};
 use crate::{
     catalog::{self, TableInfo},
     error::TxnError,
@@ -48,11 +49,11 @@ impl Txn {
     /// detector would see it. A transaction that raises its own lock passes those who wait, and if it does wait for
     /// somebody, that is seen.
     fn lend_volume(&mut self, waiting: &Waiting) -> Result<bool, TxnError> {
-        if self.session.owner.held_intent(VOLUME).is_none() {
+        if self.session.owner.held_intent(TableId::VOLUME).is_none() {
             return Ok(false);
         }
         let own = mem::replace(&mut self.session.waiting, waiting.clone());
-        let raised = self.session.intent(VOLUME, IntentMode::IX);
+        let raised = self.session.intent(TableId::VOLUME, IntentMode::IX);
         self.session.waiting = own;
         raised.map(|()| true).map_err(|error| self.note(error.into()))
     }

@@ -15,11 +15,8 @@ use foreshore_lock::{IntentMode, LockError, LockOwner};
 
 use super::{Txn, planned::Protocol, session::TxnSession, waiting::Waiting};
 use crate::{
-    error::TxnError,
-    footprint::Footprint,
-    options::Durability,
-    ticket::CommitTicket,
-    transaction::{VOLUME, session::intent_above},
+    error::TxnError, footprint::Footprint, options::Durability, ticket::CommitTicket,
+    transaction::session::intent_above,
 };
 
 /// The locks of a transaction, away from it: asked for, or to be given back.
@@ -227,5 +224,5 @@ pub(super) fn tables_of(footprint: &Footprint) -> impl Iterator<Item = (TableId,
     let tables = footprint.tables();
     let above = tables.iter().map(|part| intent_above(part.mode)).reduce(IntentMode::join);
     let tables = tables.iter().map(|part| (part.table, part.mode));
-    above.map(|above| (VOLUME, above)).into_iter().chain(tables)
+    above.map(|above| (TableId::VOLUME, above)).into_iter().chain(tables)
 }

@@ -14,7 +14,7 @@ use super::{
     Txn,
     parted::tables_of,
     reconnaissance::Reconnaissance,
-    session::{TxnSession, VOLUME, intent_above},
+    session::{TxnSession, intent_above},
 };
 use crate::{error::TxnError, footprint::Footprint, stats::Event};
 
@@ -56,7 +56,8 @@ impl TxnSession {
         footprint.add_table(table, want);
         let want = if footprint.is_whole() { IntentMode::X } else { want };
         let no_wait = std::mem::replace(&mut self.waiting.no_wait, true);
-        let entered = self.intent(VOLUME, intent_above(want)).and_then(|()| self.intent(table, want));
+        let entered =
+            self.intent(TableId::VOLUME, intent_above(want)).and_then(|()| self.intent(table, want));
         self.waiting.no_wait = no_wait;
         entered.map_err(|error| match error {
             LockError::WouldBlock(_) => LockError::PlanMiss,

@@ -21,9 +21,6 @@ use super::{
 };
 use crate::{core::Core, engine::Engine, options::LogFullPolicy, records, table::SlotNumber};
 
-/// The whole database as a lockable thing: everybody who locks a table has an intent lock here.
-pub(crate) const VOLUME: TableId = TableId(u32::MAX);
-
 /// Intent locks of most transactions, the volume's among them: more of them cost an allocation.
 const USUAL_INTENTS: usize = 8;
 
@@ -158,7 +155,7 @@ impl TxnSession {
         }
         match &mut self.protocol {
             Protocol::Dynamic => {
-                self.intent(VOLUME, intent_above(want))?;
+                self.intent(TableId::VOLUME, intent_above(want))?;
                 self.intent(table, want)
             }
             Protocol::Reconnaissance(reconnaissance) => {
