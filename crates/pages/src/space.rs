@@ -315,13 +315,8 @@ impl Space {
         // It may be in a frame, if the file was longer once and somebody looked at it when it was cut.
         let (mut page, _) = pool.exclusive_unread(id, Patience::ENDLESS)?;
         let bound = pool.log.tail();
-        let lsn = match pool.log.append(
-            Urgency::Ending,
-            TxnId::SYSTEM,
-            Lsn::ZERO,
-            BITMAP_FORMAT,
-            &[&id.0.to_le_bytes()],
-        ) {
+        let payload: [&[u8]; 1] = [&id.0.to_le_bytes()];
+        let lsn = match pool.log.append(Urgency::Ending, TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &payload) {
             Ok(lsn) => lsn,
             Err(error) => {
                 page.evacuate();
