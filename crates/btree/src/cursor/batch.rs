@@ -210,6 +210,7 @@ impl Batch {
     }
 
     /// One of the locks to take, in the order of the scan.
+    #[inline(always)]
     pub(super) fn lock(&mut self, index: usize) -> (KeyRef<'_>, Mode) {
         let Lock { name, mode } = self.locks[index];
         let name = match name {
