@@ -181,14 +181,21 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Insta
     sleep(Some(ptr::from_ref(word).addr()), deadline.map(Instant::picoseconds), at);
 }
 
-/// Wakes up to `most` threads that sleep on `word`; gives how many.
+/// Wakes up to `most` threads that sleep on `word`, one after the other; gives how many. Each can run when the time
+/// that it takes to wake it is over, and who is behind that moment runs before.
 pub(super) fn futex_wake(word: &AtomicU32, most: usize) -> usize {
     let futex = ptr::from_ref(word).addr();
     if with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().system_call)).is_none() {
         return 0;
     }
     turn();
-    with(|kernel| kernel.wake_some(futex, most)).unwrap_or(0)
+    let sleepers = with(|kernel| kernel.take_sleepers(futex, most)).unwrap_or_default();
+    for &sleeper in &sleepers {
+        with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().futex_wake));
+        turn();
+        with(|kernel| kernel.wake_sleeper(sleeper));
+    }
+    sleepers.len()
 }
 
 /// Sleeps until a moment. Outside of a simulation time stands still, and nobody sleeps.
@@ -210,11 +217,9 @@ pub(super) fn start(
     stack_bytes: usize,
     body: Box<dyn FnOnce()>,
 ) -> io::Result<()> {
+    with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().spawn));
     turn();
-    let started = with(|kernel| {
-        kernel.spend(Spent::System, kernel.scheduler.costs().spawn);
-        kernel.start(number, name, stack_bytes, body)
-    });
+    let started = with(|kernel| kernel.start(number, name, stack_bytes, body));
     started.unwrap_or_else(|| Err(io::Error::other("threads start inside of a simulation only")))
 }
 

@@ -38,6 +38,7 @@ use super::{
 use crate::random::Xorshift;
 
 pub(super) use run::run;
+use sleep::{Sleep, Sleeper};
 use stack::Stack;
 
 /// The number of a thread, in the order in which they started.
@@ -114,18 +115,9 @@ struct Thread {
     background: bool,
     locals: Rc<Locals>,
     sleep: Option<Sleep>,
-    /// Counts sleeps, so that a timer of an earlier one wakes nobody.
+    /// Counts sleeps, so that a timer of an earlier one wakes nobody, and neither does a call.
     sleeps: u64,
     over: bool,
-}
-
-/// What a thread sleeps on.
-struct Sleep {
-    /// The address of its futex; `None` for a sleep until a time.
-    futex: Option<usize>,
-    at: &'static Location<'static>,
-    /// The clock when it lay down.
-    since: u64,
 }
 
 pub(super) struct Kernel {
@@ -137,12 +129,12 @@ pub(super) struct Kernel {
     /// The thread that runs goes on until its clock is past this.
     pub(super) horizon: u64,
     leave: Leave,
-    /// Sleepers with a time to wake up: time, thread, and which of its sleeps.
-    timers: BinaryHeap<Reverse<(u64, ThreadNumber, u64)>>,
+    /// Sleepers with a time to wake up.
+    timers: BinaryHeap<Reverse<(u64, Sleeper)>>,
     /// When the next of them wakes up; `None` when that is to be looked up.
     next_timer: Option<Option<u64>>,
     /// Sleepers by the address of their futex, in order of arrival. Only looked up: its order does not matter.
-    futexes: BTreeMap<usize, VecDeque<ThreadNumber>>,
+    futexes: BTreeMap<usize, VecDeque<Sleeper>>,
     pub(super) scheduler: Scheduler,
     pub(super) random: Xorshift,
     pub(super) storage: Storage,

@@ -1,9 +1,26 @@
 //! Sleeping and waking: on a futex, or until a time.
 
-use std::{cmp::Reverse, panic::Location};
+use std::{cmp::Reverse, collections::VecDeque, panic::Location};
 
-use super::{END_OF_TIME, Kernel, Sleep, Slept, ThreadNumber};
-use crate::sim::{arena, scheduler::Spent};
+use super::{END_OF_TIME, Kernel, Slept, ThreadNumber};
+use crate::sim::arena;
+
+/// What a thread sleeps on.
+pub(super) struct Sleep {
+    /// The address of its futex; `None` for a sleep until a time.
+    futex: Option<usize>,
+    pub(super) at: &'static Location<'static>,
+    /// The clock when it lay down.
+    since: u64,
+}
+
+/// A thread in one of its sleeps: what was to end that wakes it from no later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::sim) struct Sleeper {
+    thread: ThreadNumber,
+    /// Which of its sleeps, as it counts them.
+    sleep: u64,
+}
 
 impl Kernel {
     pub(in crate::sim) fn lie_down(
@@ -16,30 +33,40 @@ impl Kernel {
         let thread = &mut self.threads[current];
         thread.sleep = Some(Sleep { futex, at, since: self.clock });
         thread.sleeps += 1;
+        let sleeper = Sleeper { thread: current, sleep: thread.sleeps };
         if let Some(until) = until {
-            let timer = Reverse((until.min(END_OF_TIME), current, thread.sleeps));
+            let timer = Reverse((until.min(END_OF_TIME), sleeper));
             arena::outside(|| self.timers.push(timer));
             self.next_timer = None;
         }
         if let Some(futex) = futex {
-            arena::outside(|| self.futexes.entry(futex).or_default().push_back(current));
+            arena::outside(|| self.futexes.entry(futex).or_default().push_back(sleeper));
         }
     }
 
-    /// Wakes up to `most` threads that sleep on a futex, in order of arrival; gives how many.
-    pub(in crate::sim) fn wake_some(&mut self, futex: usize, most: usize) -> usize {
-        for woken in 0..most {
-            let Some(queue) = self.futexes.get_mut(&futex) else { return woken };
-            let sleeper = queue.pop_front();
-            if queue.is_empty() {
-                self.futexes.remove(&futex);
+    /// Takes up to `most` threads that sleep on a futex from its queue, in order of arrival. Each sleeps on until
+    /// [`Kernel::wake_sleeper`], or until its time.
+    pub(in crate::sim) fn take_sleepers(&mut self, futex: usize, most: usize) -> VecDeque<Sleeper> {
+        arena::outside(|| {
+            let Some(mut sleepers) = self.futexes.remove(&futex) else { return VecDeque::new() };
+            if sleepers.len() > most {
+                let others = sleepers.split_off(most);
+                self.futexes.insert(futex, others);
             }
-            if let Some(thread) = sleeper {
-                self.spend(Spent::System, self.scheduler.costs().futex_wake);
-                self.wake(thread, self.clock);
-            }
+            sleepers
+        })
+    }
+
+    /// Makes it ready, unless its time has come meanwhile.
+    pub(in crate::sim) fn wake_sleeper(&mut self, sleeper: Sleeper) {
+        if self.sleeps_still(sleeper) {
+            self.wake(sleeper.thread, self.clock);
         }
-        most
+    }
+
+    fn sleeps_still(&self, sleeper: Sleeper) -> bool {
+        let thread = &self.threads[sleeper.thread];
+        thread.sleep.is_some() && thread.sleeps == sleeper.sleep
     }
 
     /// Makes a sleeping thread ready.
@@ -70,9 +97,8 @@ impl Kernel {
 
     /// The same, looked up; forgets timers of sleeps that are over.
     fn first_timer(&mut self) -> Option<u64> {
-        while let Some(&Reverse((time, number, sleep))) = self.timers.peek() {
-            let thread = &self.threads[number];
-            if thread.sleep.is_some() && thread.sleeps == sleep {
+        while let Some(&Reverse((time, sleeper))) = self.timers.peek() {
+            if self.sleeps_still(sleeper) {
                 return Some(time);
             }
             self.timers.pop();
@@ -82,12 +108,13 @@ impl Kernel {
 
     /// Wakes the next sleeper with a timer.
     pub(super) fn fire(&mut self) {
-        if let Some(Reverse((time, number, _))) = self.timers.pop() {
+        if let Some(Reverse((time, sleeper))) = self.timers.pop() {
+            let number = sleeper.thread;
             let futex = self.threads[number].sleep.as_ref().and_then(|sleep| sleep.futex);
             if let Some(futex) = futex
                 && let Some(queue) = self.futexes.get_mut(&futex)
             {
-                queue.retain(|&other| other != number);
+                queue.retain(|&other| other != sleeper);
                 if queue.is_empty() {
                     self.futexes.remove(&futex);
                 }

@@ -35,3 +35,51 @@ fn who_is_woken_goes_to_a_shorter_queue() {
     let took = simulated.unwrap().result.as_millis();
     assert!(took < 45, "{took} ms");
 }
+
+/// A call that wakes 16 threads went on for 192 us and let all of them run at its beginning: who had no core to himself
+/// was taken from a queue by a core whose clock was behind. They had all run after 27 us.
+#[test]
+fn nobody_runs_before_he_is_woken() {
+    const SLEEPERS: u64 = 16;
+    let profile = Box::new(Profile::named("vm2-zen4").unwrap().clone());
+    let wake_ns = profile.wake_ns;
+    let settings = Settings { world: World::Machine { profile, cores: 2 }, ..machine(2) };
+    let simulated = simulate(&settings, || {
+        let (gate, opened) = (Mutex::new(false), Condvar::new());
+        let stop = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let sleepers: Vec<_> = (0..SLEEPERS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut open = gate.lock();
+                        while !*open {
+                            open = opened.wait(open);
+                        }
+                        drop(open);
+                        Instant::now()
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(5));
+            // No core is idle when they are woken.
+            scope.spawn(|| {
+                while stop.load(SeqCst) == 0 {
+                    hint::work(1000);
+                }
+            });
+            thread::sleep(Duration::from_millis(1));
+            *gate.lock() = true;
+            let begin = Instant::now();
+            stop.store(1, SeqCst);
+            opened.notify_all();
+            let ran = sleepers.into_iter().map(|sleeper| sleeper.join().unwrap() - begin);
+            ran.map(|after| after.as_nanos() as u64).collect::<Vec<_>>()
+        })
+    });
+    let mut ran = simulated.unwrap().result;
+    ran.sort_unstable();
+    for (number, after) in (1..).zip(ran) {
+        let woken = number * wake_ns;
+        assert!(after >= woken, "number {number} ran after {after} ns, and is woken after {woken}");
+    }
+}
