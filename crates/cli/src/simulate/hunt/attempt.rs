@@ -1,7 +1,12 @@
 //! Transactions that tried to commit, and what their clients were told of that.
 
+use std::ops::Range;
+
 use foreshore::{Durability, Error, TransactOptions};
-use foreshore_env::sync::{Arc, Mutex};
+use foreshore_env::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 use foreshore_testkit::history::Op;
 
 /// What a client was told of a commit.
@@ -28,6 +33,8 @@ pub(super) enum Told {
 pub(super) struct Attempt {
     /// Its place in the order of commits: drawn while it held all its locks.
     pub(super) position: u64,
+    /// The place that it drew, and the next one to be drawn when its client had been told.
+    pub(super) tried: Range<u64>,
     pub(super) ops: Vec<Op>,
     /// Its key in the ledger; one that only read has none.
     pub(super) row: Option<Vec<u8>>,
@@ -35,25 +42,46 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
+    /// One whose client has just been told. `order`: of commits.
+    pub(super) fn new(
+        position: u64,
+        ops: Vec<Op>,
+        row: Option<Vec<u8>>,
+        told: Told,
+        order: &AtomicU64,
+    ) -> Attempt {
+        Attempt { position, tried: position..order.load(Ordering::SeqCst), ops, row, told }
+    }
+
     pub(super) fn name(&self) -> String {
         let row = self.row.as_ref().map(|row| String::from_utf8_lossy(row).into_owned());
         row.unwrap_or_else(|| format!("reader {}", self.position))
     }
 }
 
+/// What a transaction did that came to its end: see [`Attempt`].
+#[derive(Debug)]
+pub(super) struct Did {
+    pub(super) position: u64,
+    pub(super) ops: Vec<Op>,
+    pub(super) row: Option<Vec<u8>>,
+}
+
 /// What a transaction that may run several times did in its last run, once it came to its end; and how it is to commit.
 #[derive(Clone)]
 pub(super) struct Run {
     /// Written by each run, read when all have ended.
-    pub(super) last: Arc<Mutex<Option<Attempt>>>,
+    pub(super) last: Arc<Mutex<Option<Did>>>,
     pub(super) committed: Told,
+    /// The next place in the order of commits.
+    pub(super) order: Arc<AtomicU64>,
 }
 
 impl Run {
-    /// What it did, if it came to its end; and what was told of its commit.
+    /// What it did, if it came to its end; and what has just been told of its commit.
     pub(super) fn ended(&self, told: Told) -> Option<Attempt> {
         let last = self.last.lock().take();
-        last.map(|attempt| Attempt { told, ..attempt })
+        last.map(|did| Attempt::new(did.position, did.ops, did.row, told, &self.order))
     }
 }
 

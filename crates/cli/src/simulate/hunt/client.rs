@@ -14,7 +14,7 @@ use foreshore_env::{
 use foreshore_testkit::history::Op;
 
 use super::{
-    attempt::{Attempt, Run, Told, refusal, told, unprepared},
+    attempt::{Attempt, Did, Run, Told, refusal, told, unprepared},
     hand::Hand,
     plan::{Way, Ways},
     scratch::{self, Drop},
@@ -195,7 +195,7 @@ impl Client<'_> {
                 Err(error) => (refusal(&error), Err(error)),
             },
         };
-        self.attempts.push(Attempt { position, ops, row, told });
+        self.attempts.push(Attempt::new(position, ops, row, told, &self.shared.order));
         result?;
         if self.tickets.len() >= TICKETS { self.settle() } else { Ok(()) }
     }
@@ -353,7 +353,7 @@ pub(super) fn body(
     drawn.random.next_u64();
     let reads_only = drawn.random.below(4) == 0 && acts == Acts::Anyhow;
     let row = (!reads_only).then(|| format!("{}-{}-{serial}", hand.life, hand.number).into_bytes());
-    let run = Run { last: Arc::default(), committed: told };
+    let run = Run { last: Arc::default(), committed: told, order: Arc::clone(order) };
     let (last, order) = (Arc::clone(&run.last), Arc::clone(order));
     let body = move |tx: &mut Transaction| {
         *last.lock() = None;
@@ -373,7 +373,7 @@ pub(super) fn body(
         }
         // Drawn while all locks are held, as in `transaction`.
         let position = order.fetch_add(1, Ordering::SeqCst);
-        *last.lock() = Some(Attempt { position, ops, row: row.clone(), told: Told::Unknown });
+        *last.lock() = Some(Did { position, ops, row: row.clone() });
         Ok(())
     };
     (body, run)

@@ -2,7 +2,8 @@
 //!
 //! Every transaction that was prepared, and about which nobody has decided, is prepared, and no other one; the judge
 //! decides about them. Then it is sound, as `verify` sees it. Each commit that was acknowledged as durable is there,
-//! and none that was refused. The transactions that are there, each of which left a row in the ledger, and those that
+//! and none that was refused; nor has a crash taken one that was only told to have happened, and left one that began its
+//! commit later. The transactions that are there, each of which left a row in the ledger, and those that
 //! only read and were told that this is certain, give in the order of their commits exactly the results that they saw,
 //! and exactly the tables that are found. Closed and opened once more, it holds the same.
 
@@ -183,6 +184,8 @@ fn history(
 ) -> std::result::Result<State, String> {
     let ledger: BTreeSet<&[u8]> = ledger.iter().map(|(row, _)| &row[..]).collect();
     let history = History::new();
+    let there = |attempt: &&Attempt| attempt.row.as_ref().is_some_and(|row| ledger.contains(&row[..]));
+    let newest = attempts.iter().filter(there).map(|attempt| attempt.tried.start).max();
     for attempt in attempts {
         let certain = attempt.told == Told::Durable || (closed && attempt.told == Told::Lazy);
         let there = attempt.row.as_ref().map_or(certain, |row| ledger.contains(&row[..]));
@@ -200,6 +203,12 @@ fn history(
                 score.there += 1;
                 lives.note(&attempt);
                 history.record(attempt.position, attempt.ops);
+            }
+            // One that only read leaves nothing by which that could be seen.
+            (false, Told::Lazy)
+                if attempt.row.is_some() && newest.is_some_and(|newest| newest >= attempt.tried.end) =>
+            {
+                return Err(format!("transaction {} is lost, and a newer one is not", attempt.name()));
             }
             (false, Told::Refused) => {}
             (false, _) => score.lost += 1,
@@ -230,4 +239,40 @@ fn difference(found: &Table, expected: &Table) -> String {
         text(found.get(same)),
         text(expected.get(same))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_env::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    /// Whether the judge believes it: what was told of transactions, one after the other or all at a time, and whether
+    /// they are there.
+    fn believes(one_by_one: bool, transactions: &[(Told, bool)]) -> bool {
+        let name = |position: u64| format!("0-1-{position}").into_bytes();
+        let all = transactions.len() as u64;
+        let attempt = |(position, (told, _)): (u64, &(Told, bool))| {
+            let order = AtomicU64::new(if one_by_one { position + 1 } else { all });
+            Attempt::new(position, vec![], Some(name(position)), *told, &order)
+        };
+        let attempts = (0..).zip(transactions).map(attempt).collect();
+        let there = (0..).zip(transactions).filter(|(_, (_, there))| *there);
+        let ledger: Table = there.map(|(position, _)| (name(position), b"committed".to_vec())).collect();
+        let mut lives = Lifetimes::new(&State::new());
+        history(attempts, State::new(), false, &ledger, &mut lives, &mut Score::default()).is_ok()
+    }
+
+    /// `Durability::Lazy` may lose the newest transactions, "never an older one without the newer". Whatever was not
+    /// durable counted as a loss that may be.
+    #[test]
+    fn an_older_commit_is_not_lost_without_the_newer() {
+        use Told::{Durable, Lazy, Unknown};
+        assert!(believes(true, &[(Lazy, true), (Lazy, false), (Lazy, false)]));
+        assert!(!believes(true, &[(Lazy, false), (Durable, true)]));
+        assert!(!believes(true, &[(Lazy, true), (Lazy, false), (Lazy, true)]));
+        assert!(!believes(true, &[(Lazy, false), (Unknown, true)]));
+        assert!(believes(true, &[(Unknown, false), (Durable, true)]), "it may not have happened");
+        assert!(believes(false, &[(Lazy, false), (Durable, true)]), "which of them is the older one?");
+    }
 }

@@ -96,7 +96,7 @@ fn write(db: &Database, row: Vec<u8>, order: &AtomicU64, attempts: &mut Vec<Atte
     let position = enter(&mut tx, &mut ops, &row, order)?;
     let result = tx.commit();
     let told = result.as_ref().map_or_else(refusal, |()| Told::Durable);
-    attempts.push(Attempt { position, ops, row: Some(row), told });
+    attempts.push(Attempt::new(position, ops, Some(row), told, order));
     result
 }
 
@@ -112,6 +112,6 @@ fn prepare(
     let position = enter(&mut tx, &mut ops, &row, order)?;
     let result = tx.prepare(&row);
     let told = result.as_ref().map_or_else(unprepared, |()| Told::Prepared);
-    attempts.push(Attempt { position, ops, row: Some(row), told });
+    attempts.push(Attempt::new(position, ops, Some(row), told, order));
     result
 }

@@ -162,7 +162,8 @@ mod tests {
 
     fn put(table: u32, position: u64) -> Attempt {
         let op = Op::Put { table, key: b"k".to_vec(), value: b"v".to_vec(), existed: false };
-        Attempt { position, ops: vec![op], row: None, told: super::super::attempt::Told::Durable }
+        let order = AtomicU64::new(position + 1);
+        Attempt::new(position, vec![op], None, super::super::attempt::Told::Durable, &order)
     }
 
     fn judge(puts: &[(u32, u64)], drops: &[(u64, u64, Option<bool>)], found: Option<u32>) -> bool {
