@@ -149,13 +149,15 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
     for (number, life) in plan.lives.iter().enumerate() {
         let db = plan.open(&disk).map_err(|error| format!("opening for life {number}: {error}"))?;
         prepare(life, &disk, seed);
+        // A power failure that is only threatened, or comes in the end, excuses nobody.
+        let has_failed = || disk.met().iter().any(|(met, ..)| *met != Met::ShortRead);
         let outcomes = work(plan, seed, number, &db, &shared);
+        let failed_at_work = has_failed();
         let locks = !changes.without_locking;
         let mut said = Said::default();
         let hand = hand(plan, seed, number, plan.threads);
         let open = last_act::play(life, hand, &db, &disk, plan.prepares, &shared.order, &mut said);
-        // A power failure that is only threatened, or comes now, excuses nobody.
-        let failed = disk.met().iter().any(|(met, ..)| *met != Met::ShortRead);
+        let failed = has_failed();
         let closed = end(&db, life, &disk);
         if let Some(error) = open.as_ref().err().filter(|error| locks && is_surprise(error, failed, plan)) {
             return Err(format!("the last act of life {number}, which ends by {:?}: {error}", life.end));
@@ -166,7 +168,7 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
             if let Some(wrong) = outcome.wrong.filter(|_| locks) {
                 return Err(format!("life {number}: {wrong}"));
             }
-            if let Some(error) = outcome.error.filter(|error| locks && is_forbidden(error, failed)) {
+            if let Some(error) = outcome.error.filter(|error| locks && is_forbidden(error, failed_at_work)) {
                 return Err(format!("life {number}, which ends by {:?}: {error}", life.end));
             }
             said.attempts.extend(outcome.attempts);
