@@ -86,7 +86,7 @@ pub(super) struct Directory {
     profile: Profile,
     times: Times,
     cores: usize,
-    /// The socket and the cluster of each core.
+    /// The socket of each core, and its cluster of that socket.
     sockets: Vec<u8>,
     clusters: Vec<u16>,
     /// For each socket, which sockets are no farther away than by each distance, a bit each.
@@ -128,7 +128,7 @@ impl Directory {
         };
         Directory {
             sockets: (0..cores).map(|core| (core / profile.cores_per_socket) as u8).collect(),
-            clusters: (0..cores).map(|core| (core / profile.cores_per_cluster) as u16).collect(),
+            clusters: (0..cores).map(|core| profile.cluster_of(core) as u16).collect(),
             within: (0..sockets)
                 .map(|socket| std::array::from_fn(|distance| within(socket, distance)))
                 .collect(),

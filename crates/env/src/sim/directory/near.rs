@@ -45,12 +45,12 @@ impl Directory {
 
     /// Whether, of a socket's other cores that have the line, one is of this core's cluster; for a change, all are.
     fn in_cluster(&self, number: LineNumber, core: usize, touch: Touch) -> bool {
-        let first = core / self.profile.cores_per_cluster * self.profile.cores_per_cluster;
-        let end = (first + self.profile.cores_per_cluster).min(self.cores);
+        let socket = self.cores_of(usize::from(self.sockets[core]));
+        let first = socket.start + usize::from(self.clusters[core]) * self.profile.cores_per_cluster;
+        let end = (first + self.profile.cores_per_cluster).min(socket.end);
         if touch == Touch::Load {
             return self.table.shares_among(number, first..end, core);
         }
-        let socket = self.cores_of(usize::from(self.sockets[core]));
         ![socket.start..first, end..socket.end]
             .into_iter()
             .any(|cores| self.table.shares_among(number, cores, core))

@@ -18,6 +18,11 @@ impl Profile {
         self.sockets * self.cores_per_socket
     }
 
+    /// The cluster of a core, of those of its socket, the last of which may be smaller than the others.
+    pub(in crate::sim) fn cluster_of(&self, core: usize) -> usize {
+        core % self.cores_per_socket / self.cores_per_cluster
+    }
+
     /// The distance of cores in two sockets.
     pub(in crate::sim) fn socket_distance(&self, a: usize, b: usize) -> usize {
         match (a ^ b).count_ones() {

@@ -293,6 +293,38 @@ fn a_change_waits_for_the_farthest_copy() {
     assert!(change > 4000, "{change} ns");
 }
 
+/// The clusters of the second socket begin where it does. They were counted through: those of `gnr2x128`, three to a socket
+/// of 128 cores, began with one core that had neighbours across the sockets.
+#[test]
+fn a_cluster_lies_in_one_socket() {
+    let nanoseconds = |others: &[usize], changes: bool| {
+        let settings = machine_with(10, |profile| {
+            (profile.sockets, profile.cores_per_socket, profile.cores_per_cluster) = (2, 5, 2);
+            profile.spread_percent = 0;
+            (profile.load_shared, profile.load_modified) =
+                ([100, 10_000, 100_000, 100_000], [100, 10_000, 100_000, 100_000]);
+        });
+        let (words, took) = (lines(100), AtomicU64::new(0));
+        hammer(&settings, others.len() + 1, |number| {
+            thread::pin(others.get(number).copied().unwrap_or(6));
+            hint::work(10_000_000 * number as u64);
+            let begin = Instant::now();
+            words.iter().for_each(|line| match changes && number < others.len() {
+                true => line[0].store(1, SeqCst),
+                false => _ = line[0].load(SeqCst),
+            });
+            took.store(begin.elapsed().as_nanos() as u64 / 100, SeqCst);
+        });
+        took.into_inner()
+    };
+    for (neighbour, near) in [(5, true), (7, false), (8, false), (9, false)] {
+        for (others, changes) in [(vec![neighbour], true), (vec![9, neighbour], false)] {
+            let took = nanoseconds(&others, changes);
+            assert!(if near { took < 200 } else { (4000..8000).contains(&took) }, "{others:?}: {took} ns");
+        }
+    }
+}
+
 /// What was prepared lies in the memories of all sockets, and in their last caches as far as there is room.
 #[test]
 fn what_was_prepared_lies_everywhere() {
