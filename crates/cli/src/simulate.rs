@@ -224,12 +224,14 @@ struct MachineArgs {
     /// How long the old owner of a cache line keeps hitting it, in percent of a transfer [default: the machine's].
     #[arg(long, global = true, value_name = "P", value_parser = clap::value_parser!(u64).range(..=100))]
     retention: Option<u64>,
-    /// The cost of everything beyond a core's own socket, in percent of the machine's.
+    /// The cost of what is remote, in percent of the machine's: of everything beyond a core's own socket, and beyond its
+    /// cluster where a socket has several (niagara32, epyc2x96, gnr2x128, mesh1024).
     #[arg(long, global = true, value_name = "P", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(..=10_000))]
     remote: u64,
     /// Run it on six more machines, with retention of 0 and 50 % and remote costs of half, one and one and a half
-    /// times, and print the least and the most beside each figure: what all agree on may be believed.
+    /// times, and print the least and the most beside each figure: what all agree on may be believed. Where all cores
+    /// are near each other no costs are remote, and two do.
     #[arg(long, global = true, conflicts_with_all = ["retention", "remote"])]
     bands: bool,
 }

@@ -284,6 +284,8 @@ fn options_that_mean_nothing_are_refused() {
     for (args, hint) in [
         ("bench ladder --steps baseline --dir nowhere", "leave out --dir"),
         ("bench dreadlocks --dir nowhere", "leave out --dir"),
+        // One socket, nothing of which is far from the rest.
+        ("bench insert --threads 10 --remote 50", "more than 10 cores"),
         ("bench nodeadlock --dir nowhere", "leave out --dir"),
         ("bench keyrange --dir nowhere", "leave out --dir"),
         ("--seeds 1..3 --keep-turns nowhere/turns", "one seed"),
@@ -474,7 +476,7 @@ fn comparisons_have_bands() {
     for (command, rows, figure) in [
         (
             format!(
-                "elr --elr off,shared_and_exclusive --accounts 50 --read-ratio 0 --log-latency 30us {tiny}"
+                "elr --elr off,shared_and_exclusive --accounts 50 --read-ratio 0 --log-latency 30us --cores 12 {tiny}"
             ),
             "/rows",
             "commits_per_s",

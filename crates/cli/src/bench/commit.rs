@@ -141,6 +141,11 @@ fn setting(name: &str, value: &str) -> Result<String, String> {
 
 #[cfg(foreshore_sim)]
 impl ElrArgs {
+    /// How many each run has.
+    pub(crate) fn threads(&self) -> usize {
+        usize::from(self.common.threads)
+    }
+
     /// Whether it is to be told to programs.
     pub(crate) fn json(&self) -> bool {
         self.common.json
@@ -149,6 +154,11 @@ impl ElrArgs {
 
 #[cfg(foreshore_sim)]
 impl KillArgs {
+    /// How many each run has.
+    pub(crate) fn threads(&self) -> usize {
+        usize::from(self.common.threads)
+    }
+
     /// Whether it is to be told to programs.
     pub(crate) fn json(&self) -> bool {
         self.common.json

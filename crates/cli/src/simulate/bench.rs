@@ -70,7 +70,8 @@ fn run_workload(
 ) -> Result<ExitCode, CliError> {
     let (settings, report, machine_report) = simulate(workload, args, machine)?;
     let simulation = Simulation::of(machine, &settings, &machine_report, report.ended)?;
-    let bands = bands(machine)?;
+    let World::Machine { cores, .. } = settings.world else { unreachable!("made for a machine") };
+    let bands = bands(machine, cores)?;
     let consistent = report.consistent && bands.iter().all(bands::is_consistent);
     let simulated = SimulatedReport { report, simulation, bands };
     let printed = if args.json {
@@ -78,7 +79,7 @@ fn run_workload(
     } else {
         summary::print(&simulated.report, None)
             .and_then(|()| simulation::print(&simulated.simulation))
-            .and_then(|()| print_bands(&simulated.bands))
+            .and_then(|()| print_bands(&simulated.bands, bands::has_remote(machine, cores)))
     };
     judged(printed, consistent)
 }
@@ -120,7 +121,7 @@ fn refuse_directory(directory: Option<&Path>) -> Result<(), CliError> {
 }
 
 /// The workload on the machines of `--bands`, in turn.
-fn bands(machine: &MachineArgs) -> Result<Vec<Value>, CliError> {
+fn bands(machine: &MachineArgs, cores: usize) -> Result<Vec<Value>, CliError> {
     let run = |machine: &MachineArgs| {
         let mut band = again::again(machine, &[])?;
         for name in ["retention_percent", "remote_percent"] {
@@ -128,15 +129,18 @@ fn bands(machine: &MachineArgs) -> Result<Vec<Value>, CliError> {
         }
         Ok(band)
     };
-    bands::machines(machine).iter().map(run).collect()
+    bands::machines(machine, cores).iter().map(run).collect()
 }
 
-fn print_bands(bands: &[Value]) -> Result<(), CliError> {
+fn print_bands(bands: &[Value], has_remote: bool) -> Result<(), CliError> {
     let rate = |band: &Value| band["commits_per_s"].as_f64().unwrap_or(f64::NAN);
     let rates = || bands.iter().map(rate);
     let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
     if !bands.is_empty() {
         line(format!("\n  on machines that are a little different: {least:.0} to {most:.0} commits/s"))?;
+        if !has_remote {
+            line(format!("  {}", bands::WITHOUT_REMOTE))?;
+        }
     }
     bands.iter().try_for_each(|band| {
         let percent = |name: &str| band[name].as_u64().unwrap_or(0);
@@ -154,6 +158,12 @@ fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, 
         let names: Vec<&str> = Device::ALL.iter().map(|(name, _)| *name).collect();
         CliError::usage(format!("there is no device {:?}", machine.device), names.join(", "))
     })?;
+    if machine.remote != 100 && !profile.has_remote(cores) {
+        return Err(CliError::usage(
+            format!("{cores} cores of {} are near each other: no costs are remote", profile.name),
+            format!("leave out --remote, or take more than {} cores", profile.cores_per_cluster),
+        ));
+    }
     let profile = profile.clone().with_remote_percent(machine.remote);
     let retention = machine.retention.unwrap_or(profile.retention_percent);
     let profile = Box::new(profile.with_retention_percent(retention));

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use foreshore_env::sim::Profile;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,12 +14,18 @@ use crate::{
 
 /// Percent of a transfer for which the old owner of a line keeps it.
 const RETENTIONS: [u64; 2] = [0, 50];
-/// Percent of the costs beyond the own socket.
+/// Percent of the costs of what is remote.
 const REMOTE_COSTS: [u64; 3] = [50, 100, 150];
+/// The same where all cores are near each other: other costs would make the same machine.
+const NOTHING_REMOTE: [u64; 1] = [100];
+/// What people are told there.
+pub(super) const WITHOUT_REMOTE: &str = "all cores are near each other, so that remote costs play no part: the other machines differ in retention alone";
 
-/// The machines of `--bands`, if they are asked for.
-pub(super) fn machines(machine: &MachineArgs) -> Vec<MachineArgs> {
-    let all = REMOTE_COSTS.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
+/// The machines of `--bands`, if they are asked for. The machine has as many cores as `threads` if nothing else was
+/// said.
+pub(super) fn machines(machine: &MachineArgs, threads: usize) -> Vec<MachineArgs> {
+    let costs = if has_remote(machine, threads) { &REMOTE_COSTS[..] } else { &NOTHING_REMOTE };
+    let all = costs.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
     let of = |(remote, retention)| MachineArgs {
         retention: Some(retention),
         remote,
@@ -26,6 +33,12 @@ pub(super) fn machines(machine: &MachineArgs) -> Vec<MachineArgs> {
         ..machine.clone()
     };
     if machine.bands { all.map(of).collect() } else { Vec::new() }
+}
+
+/// Whether the machine has cores that are remote from each other; what there is none of has some.
+pub(super) fn has_remote(machine: &MachineArgs, threads: usize) -> bool {
+    let cores = machine.cores.unwrap_or(threads);
+    Profile::named(&machine.profile).is_none_or(|profile| profile.has_remote(cores))
 }
 
 /// Where the rows of a report are, what tells them apart, and which of their figures people are shown.
@@ -37,30 +50,30 @@ pub(super) struct Rows {
     pub(super) unit: &'static str,
 }
 
-/// Measures on the machine and prints what came of it; with `--bands` on the others, too, each in a process of its own,
+/// Measures on the machine, of as many cores as `threads` if nothing else was said, and prints what came of it; with `--bands` on the others, too, each in a process of its own,
 /// and each row has the rows of the others in it. `measure` is told whether what it says meanwhile is for people who
 /// read it.
 pub(super) fn show<R: Serialize>(
     rows: &Rows,
-    machine: &MachineArgs,
+    (machine, threads): (&MachineArgs, usize),
     json: bool,
     measure: impl FnOnce(&MachineArgs, bool) -> Result<R, CliError>,
     print: impl FnOnce(&R) -> Result<ExitCode, CliError>,
 ) -> Result<ExitCode, CliError> {
-    show_with(rows, machine, json, measure, |other| again(other, &[]), print)
+    show_with(rows, (machine, threads), json, measure, |other| again(other, &[]), print)
 }
 
 /// The same, with another way to the reports of other machines.
 fn show_with<R: Serialize>(
     rows: &Rows,
-    machine: &MachineArgs,
+    (machine, threads): (&MachineArgs, usize),
     json: bool,
     measure: impl FnOnce(&MachineArgs, bool) -> Result<R, CliError>,
     elsewhere: impl Fn(&MachineArgs) -> Result<Value, CliError>,
     print: impl FnOnce(&R) -> Result<ExitCode, CliError>,
 ) -> Result<ExitCode, CliError> {
     let report = measure(machine, !json)?;
-    let machines = machines(machine);
+    let machines = machines(machine, threads);
     if machines.is_empty() {
         return print(&report);
     }
@@ -74,7 +87,12 @@ fn show_with<R: Serialize>(
         consistent &= is_consistent(&measured);
         add(rows, &mut whole, &measured, other);
     }
-    judged(if json { json_line(&whole) } else { print_rows(rows, &whole) }, consistent)
+    let printed = if json { json_line(&whole) } else { print_rows(rows, &whole) };
+    let printed = printed.and_then(|()| match json || has_remote(machine, threads) {
+        true => Ok(()),
+        false => line(WITHOUT_REMOTE),
+    });
+    judged(printed, consistent)
 }
 
 fn print_rows(rows: &Rows, whole: &Value) -> Result<(), CliError> {
@@ -141,10 +159,16 @@ mod tests {
 
     #[test]
     fn six_other_machines_are_measured_where_they_are_asked_for() {
-        assert!(machines(&machine(false)).is_empty());
-        let machines: Vec<_> = machines(&machine(true)).iter().map(|it| (it.retention, it.remote)).collect();
-        assert_eq!(machines.len(), 6);
-        assert!(machines.contains(&(Some(0), 150)) && machines.contains(&(Some(50), 50)));
+        let of = |machine: &MachineArgs, threads| -> Vec<_> {
+            machines(machine, threads).iter().map(|it| (it.retention.unwrap(), it.remote)).collect()
+        };
+        assert!(of(&machine(false), 129).is_empty());
+        let two_sockets = of(&machine(true), 129);
+        assert_eq!(two_sockets.len(), 6);
+        assert!(two_sockets.contains(&(0, 150)) && two_sockets.contains(&(50, 50)));
+        // One was measured three times with each retention.
+        assert_eq!(of(&machine(true), 128), [(0, 100), (50, 100)]);
+        assert_eq!(of(&MachineArgs { cores: Some(129), ..machine(true) }, 2), two_sockets);
     }
 
     #[test]
@@ -172,7 +196,7 @@ mod tests {
                 )
             };
             let printed = |_: &Value| Ok(ExitCode::SUCCESS);
-            show_with(&ROWS, &machine(bands), true, |on, _| report(on), report, printed).ok()
+            show_with(&ROWS, (&machine(bands), 2), true, |on, _| report(on), report, printed).ok()
         };
         assert_eq!(run(false), Some(ExitCode::SUCCESS));
         assert_eq!(run(true), Some(ExitCode::from(CHECK_FAILED)));

@@ -82,7 +82,9 @@ pub(super) fn elr(args: &ElrArgs, machine: &MachineArgs) -> Result<ExitCode, Cli
         return json_line(&trial(&only, machine)?).map(|()| ExitCode::SUCCESS);
     }
     let measure = |on: &MachineArgs, tell| commit::elr(args, &mut apart(on), tell);
-    bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
+    bands::show(&COMMITS, (machine, args.threads()), args.json(), measure, |outcome| {
+        commit::print(outcome, args.json())
+    })
 }
 
 /// Who gives way in a deadlock; likewise.
@@ -91,7 +93,9 @@ pub(super) fn kill(args: &KillArgs, machine: &MachineArgs) -> Result<ExitCode, C
         return json_line(&trial(&only, machine)?).map(|()| ExitCode::SUCCESS);
     }
     let measure = |on: &MachineArgs, tell| commit::kill(args, &mut apart(on), tell);
-    bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
+    bands::show(&COMMITS, (machine, args.threads()), args.json(), measure, |outcome| {
+        commit::print(outcome, args.json())
+    })
 }
 
 const COMMITS: Rows = Rows {
@@ -111,7 +115,9 @@ pub(super) fn climb(args: &LadderArgs, machine: &MachineArgs) -> Result<ExitCode
         on_machine(on, comparison.most_threads(), comparison.seed(), || args.measure(&Charged::loads()))
             .map(ladder::outcome)
     };
-    bands::show(&rows, machine, comparison.json(), measure, |outcome| ladder::print(args, outcome))
+    bands::show(&rows, (machine, comparison.most_threads()), comparison.json(), measure, |outcome| {
+        ladder::print(args, outcome)
+    })
 }
 
 /// Variants of the engine, all on one machine.
@@ -127,7 +133,9 @@ pub(super) fn side_by_side(compared: &SideBySide<'_>, machine: &MachineArgs) -> 
     let measure = |on: &MachineArgs, _| {
         on_machine(on, args.most_threads(), args.seed(), || compared.measure(&Charged::loads()))
     };
-    bands::show(&rows, machine, args.json(), measure, |report| comparison::print(report, args))
+    bands::show(&rows, (machine, args.most_threads()), args.json(), measure, |report| {
+        comparison::print(report, args)
+    })
 }
 
 /// Intent locks alone, all kinds on one machine.
@@ -139,7 +147,7 @@ pub(super) fn intents(
     let rows =
         Rows { place: "/results", names: &["absolute", "kind"], figure: "elapsed_s", unit: "s for all" };
     let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), *seed, || args.measure());
-    bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
+    bands::show(&rows, (machine, args.threads()), args.json(), measure, |report| args.print(report))
 }
 
 /// Latches that guard few tuples and many, all on one machine.
@@ -151,7 +159,7 @@ pub(super) fn granularity(args: &GranularityArgs, machine: &MachineArgs) -> Resu
         unit: "tuples/s",
     };
     let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), args.seed(), || args.measure());
-    bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
+    bands::show(&rows, (machine, args.threads()), args.json(), measure, |report| args.print(report))
 }
 
 /// Single accesses to memory, by two threads at most.
@@ -161,7 +169,7 @@ pub(super) fn memory(
 ) -> Result<ExitCode, CliError> {
     let rows = Rows { place: "/results", names: &["access", "kib", "threads"], figure: "ns", unit: "ns" };
     let measure = |on: &MachineArgs, _| on_machine(on, 2, *seed, || args.measure());
-    bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
+    bands::show(&rows, (machine, 2), args.json(), measure, |report| args.print(report))
 }
 
 /// The lock manager alone, all combinations on one machine.
@@ -177,7 +185,7 @@ pub(super) fn locks(
         unit: "locks/s",
     };
     let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, || args.measure());
-    bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
+    bands::show(&rows, (machine, args.most_threads()), args.json(), measure, |report| args.print(report))
 }
 
 /// Latches by themselves, all on one machine.
@@ -188,7 +196,7 @@ pub(super) fn latches(
     refuse_iterations(args.iterations)?;
     let rows = Rows { place: "/results", names: &["latch", "mix", "threads"], figure: "ns", unit: "ns" };
     let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, || latch::measure(args));
-    bands::show(&rows, machine, args.json(), measure, |report| {
+    bands::show(&rows, (machine, args.most_threads()), args.json(), measure, |report| {
         let printed = match args.json() {
             true => json_line(report),
             false => print_latches(args, machine, report),
