@@ -398,6 +398,28 @@ fn seeds_must_be_seeds() {
     }
 }
 
+/// Runs behind the last failure that was asked for counted if they happened to be on their way.
+#[cfg(foreshore_sim)]
+#[test]
+fn a_campaign_says_the_same_however_many_run_at_a_time() {
+    let by = |jobs: &str| {
+        let output = simulate(&[
+            "--seeds",
+            "0..40",
+            "--without-locking",
+            "--stop-after",
+            "2",
+            "--json",
+            "--jobs",
+            jobs,
+        ]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let alone = by("1");
+    assert!(alone.contains("\"passed\":false"), "{alone}");
+    assert_eq!(by("6"), alone);
+}
+
 /// Machines that are a little different stand beside the one that was asked for, each figure with theirs.
 #[cfg(foreshore_sim)]
 #[test]

@@ -8,6 +8,7 @@ mod process;
 mod shrink;
 
 use std::{
+    collections::BTreeMap,
     io::{self, IsTerminal},
     ops::Range,
     path::Path,
@@ -31,7 +32,7 @@ use crate::{
     file,
     output::{CliError, json_line, judged, line},
 };
-use process::{Request, Run};
+use process::{Ended, Request, Run};
 
 /// How often the campaign looks whether a run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -108,7 +109,8 @@ fn fault_named(name: &str) -> Result<Fault, CliError> {
     Fault::named(name).ok_or_else(unknown)
 }
 
-/// Runs all seeds, several at the same time.
+/// Runs all seeds, several at the same time. They count in their order, and those behind the last failure that is asked
+/// for do not: what is told is the same however many run at a time.
 fn campaign(args: &CampaignArgs, seeds: Range<u64>, bar: &ProgressBar) -> Result<Outcome, CliError> {
     let begun = Instant::now();
     let mut outcome = Outcome {
@@ -123,10 +125,12 @@ fn campaign(args: &CampaignArgs, seeds: Range<u64>, bar: &ProgressBar) -> Result
     };
     let enough = args.stop_after.unwrap_or(usize::MAX);
     let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let mut next = seeds.start;
     let (mut waiting, mut running): (_, Vec<Run>) = (seeds, Vec::new());
-    while !running.is_empty() || !(waiting.is_empty() || outcome.failures.len() >= enough) {
+    let (mut ended, mut failed): (BTreeMap<u64, Ended>, _) = (BTreeMap::new(), 0);
+    while !running.is_empty() || !(waiting.is_empty() || failed >= enough) {
         while running.len() < jobs
-            && outcome.failures.len() < enough
+            && failed < enough
             && let Some(seed) = waiting.next()
         {
             running.push(Run::start(&Request::new(seed, args))?);
@@ -138,26 +142,27 @@ fn campaign(args: &CampaignArgs, seeds: Range<u64>, bar: &ProgressBar) -> Result
                 continue;
             }
             let run = running.swap_remove(place);
-            let seed = run.seed();
-            count(&mut outcome, args, seed, run.wait()?)?;
+            let (seed, result) = (run.seed(), run.wait()?);
+            failed += usize::from(result.failure.is_some());
+            ended.insert(seed, result);
             bar.inc(1);
-            bar.set_message(format!("{} failed", outcome.failures.len()));
+            bar.set_message(format!("{failed} failed"));
+        }
+        while outcome.failures.len() < enough
+            && let Some(result) = ended.remove(&next)
+        {
+            count(&mut outcome, args, next, result)?;
+            next += 1;
         }
         thread::sleep(LOOK_EVERY);
     }
-    outcome.failures.sort_by_key(|failure| failure.seed);
     outcome.passed = outcome.failures.is_empty();
     outcome.seconds = begun.elapsed().as_secs_f64();
     Ok(outcome)
 }
 
 /// Takes the result of a run in.
-fn count(
-    outcome: &mut Outcome,
-    args: &CampaignArgs,
-    seed: u64,
-    result: process::Ended,
-) -> Result<(), CliError> {
+fn count(outcome: &mut Outcome, args: &CampaignArgs, seed: u64, result: Ended) -> Result<(), CliError> {
     outcome.runs += 1;
     if let Some(told) = &result.told {
         outcome.committed += told.committed;
