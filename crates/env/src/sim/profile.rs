@@ -12,6 +12,8 @@
 //! - C: github.com/nviennot/core-to-core-latency, medians in ns, by exchanges: EPYC 7R13 23, 107, and 197 between sockets; of the kind
 //!   of B's machine E5-2690 33 and 113, E5-2695 v4 44 and 118, which at its clock are 73 to 97 and 250 to 260 cycles.
 //! - W: 7-cpu.com, Westmere: 4, 10 and 40 to 46 cycles for the caches, 40 cycles and 67 ns, or 105 from the other socket, for memory.
+//! - M: Intel's Memory Latency Checker 3.11b on two Xeons 6980P, three dies each, shown in a discussion of ik_llama.cpp: 80 ns within a
+//!   die, 99 to 140 between two, 372 to 452 between sockets, of which 80, 120 and 400 are taken; memory 102 to 209, and 394 to 513.
 //! - E: estimated, by us, from the neighbouring figures and from what is generally known of the machine.
 //!
 //! - P: a pause takes "about 10 cycles" on Intel's processors before Skylake and "as many as 140" since then (Intel's optimization
@@ -315,7 +317,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "gnr2x128",
-        description: "2 sockets of 128 cores, Xeon 6980P 3 GHz, three dies to a socket; E",
+        description: "2 sockets of 128 cores, Xeon 6980P 3 GHz, three dies to a socket; M, the rest E",
         sockets: 2,
         cores_per_socket: 128,
         cores_per_cluster: 43,
