@@ -26,7 +26,7 @@ pub enum KeyRef<'a> {
 }
 
 /// A hash of (table, key). Two keys with the same name share their locks: a false conflict, never a missed one.
-#[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
+#[derive(Copy, Clone, Eq, PartialEq, Ord, PartialOrd, Hash, Debug)]
 pub struct LockName(u64);
 
 impl LockName {

@@ -1,6 +1,6 @@
 //! From ids and bytes to names and keys.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use foreshore_base::TableId;
 use foreshore_txn::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The tables of a database, by id.
-pub(crate) struct Names(HashMap<TableId, TableDescription>);
+pub(crate) struct Names(BTreeMap<TableId, TableDescription>);
 
 impl Names {
     /// The names of all tables that there are. Of a closed database nothing is known, and ids have to do.
@@ -25,7 +25,7 @@ impl Names {
 
     /// The names of some tables, as far as they are known. Where something has failed already nothing else may.
     pub(crate) fn of_tables(database: Option<&Inner>, ids: impl Iterator<Item = TableId>) -> Names {
-        let mut names = HashMap::new();
+        let mut names = BTreeMap::new();
         if let Some(database) = database {
             for id in ids.filter(|id| (TableId::FIRST_USER..TableId::VOLUME).contains(id)) {
                 if names.contains_key(&id) {

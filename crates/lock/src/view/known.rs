@@ -1,6 +1,6 @@
 //! What names mean: a lock table knows only their hashes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use foreshore_base::TxnId;
 use foreshore_env::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crate::table::SeenRequest;
 /// What is known about names beyond their hashes.
 #[derive(Default)]
 pub(super) struct Known {
-    pub(super) targets: HashMap<LockName, LockTarget>,
-    since: HashMap<(TxnId, LockName), Instant>,
+    pub(super) targets: BTreeMap<LockName, LockTarget>,
+    since: BTreeMap<(TxnId, LockName), Instant>,
 }
 
 impl LockManager {
