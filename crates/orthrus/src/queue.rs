@@ -19,8 +19,10 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Queue {
     jobs: Mutex<Jobs>,
-    /// How many there are, for those who only look. Changed under the mutex.
-    pub(crate) count: AtomicUsize,
+    /// How many there are, for those who only look. Changed under the mutex. Relaxed: whoever has put a job rings behind a
+    /// fence, and whoever goes to sleep looks behind one ([`Bell`](crate::bell::Bell)), so one of them sees the other.
+    /// All others look by chance, and what they see they ask for under the mutex.
+    count: AtomicUsize,
     /// The first of their deadlines, or [`NEVER`], likewise.
     earliest: AtomicU64,
 }
@@ -98,9 +100,9 @@ impl Queue {
     fn publish(&self, jobs: &Jobs) {
         let earliest = jobs.deadlines.first().map_or(NEVER, |(deadline, _)| *deadline);
         if self.earliest() != earliest {
-            self.earliest.store(earliest, Ordering::SeqCst);
+            self.earliest.store(earliest, Ordering::Relaxed);
         }
-        self.count.store(jobs.line.len(), Ordering::SeqCst);
+        self.count.store(jobs.line.len(), Ordering::Relaxed);
     }
 
     /// When the first of them is overdue, as far as can be told by looking.

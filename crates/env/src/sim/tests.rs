@@ -21,7 +21,10 @@ use crate::{
     hint,
     sync::{
         Condvar, Mutex, OnceLock, RwLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{
+            AtomicU64,
+            Ordering::{Release, SeqCst},
+        },
     },
     thread, thread_local,
     time::{Duration, Instant},
@@ -135,7 +138,7 @@ fn a_lost_update_is_found() {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
                         let seen = word.load(SeqCst);
-                        word.store(seen + 1, SeqCst);
+                        word.store(seen + 1, Release);
                     }
                 });
             }

@@ -12,7 +12,7 @@ use crate::{job::Job, mesh::End, queue::NEVER};
 
 impl Shared {
     pub(crate) fn has_jobs(&self) -> bool {
-        self.queues.iter().any(|queue| queue.count.load(Ordering::SeqCst) > 0)
+        self.queues.iter().any(|queue| !queue.is_empty())
     }
 
     /// A job: of this queue, or of the one behind it, and so on. Whoever takes jobs goes through all queues in turn: a
@@ -21,8 +21,8 @@ impl Shared {
         let queues = self.queues.len();
         (0..queues).find_map(|offset| {
             let queue = &self.queues[(from + offset) % queues];
-            // Acquire or not: a thread that sees none may be late, and is rung for.
-            if queue.count.load(Ordering::Relaxed) == 0 {
+            // Late or not: a thread that sees none is rung for.
+            if queue.is_empty() {
                 return None;
             }
             let job = queue.take()?;

@@ -50,7 +50,7 @@ fn who_waits_for_its_stores_waits_for_their_lines() {
     let [mine, stored] = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
     let (report, _) = hammer(&machine(20), 2, |number| {
         for round in 0..1000 {
-            stored.store(round, SeqCst);
+            stored.store(round, Release);
             if number == 0 {
                 mine.fetch_add(1, SeqCst);
             }
@@ -71,7 +71,7 @@ fn looks_of_a_spinning_loop_are_spinning() {
             match number {
                 0 => {
                     hint::work(2_000_000);
-                    done.store(1, SeqCst);
+                    done.store(1, Release);
                 }
                 _ if sleeps => assert!(hint::spin_until(u64::MAX, is_done)),
                 _ => {

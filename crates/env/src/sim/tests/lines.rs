@@ -41,7 +41,7 @@ fn a_spinning_thread_sees_what_the_other_of_its_core_changes() {
             0 => assert!(hint::spin_until(u64::MAX, || flag.load(SeqCst) == 1)),
             _ => {
                 hint::work(100_000);
-                flag.store(1, SeqCst);
+                flag.store(1, Release);
             }
         });
         assert!((100..200).contains(&took.as_micros()), "{took:?}");
@@ -115,7 +115,7 @@ fn nobody_sees_what_has_not_come() {
         let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
         let stores = message_ns(
             change,
-            |message| words[message as usize % 2].store(message, SeqCst),
+            |message| words[message as usize % 2].store(message, Release),
             |before| words[before as usize % 2].load(SeqCst) == before,
         );
         let both = own + load;
@@ -251,7 +251,7 @@ fn what_is_gone_from_a_core_is_not_taken_from_it() {
         let (report, _) = hammer(&small_caches(3), 2, |number| match number {
             // It stays on its core, or the other would come to the same.
             0 => {
-                words.iter().for_each(|line| line[0].store(1, SeqCst));
+                words.iter().for_each(|line| line[0].store(1, Release));
                 hint::work(2 * WHILE);
             }
             _ => {
@@ -284,7 +284,7 @@ fn a_change_waits_for_the_farthest_copy() {
             words.iter().for_each(|line| {
                 _ = if changes { line[0].fetch_add(1, SeqCst) } else { line[0].load(SeqCst) }
             });
-            slowest.store(begin.elapsed().as_nanos() as u64 / 100, SeqCst);
+            slowest.store(begin.elapsed().as_nanos() as u64 / 100, Release);
         });
         slowest.into_inner()
     };
@@ -310,10 +310,10 @@ fn a_cluster_lies_in_one_socket() {
             hint::work(10_000_000 * number as u64);
             let begin = Instant::now();
             words.iter().for_each(|line| match changes && number < others.len() {
-                true => line[0].store(1, SeqCst),
+                true => line[0].store(1, Release),
                 false => _ = line[0].load(SeqCst),
             });
-            took.store(begin.elapsed().as_nanos() as u64 / 100, SeqCst);
+            took.store(begin.elapsed().as_nanos() as u64 / 100, Release);
         });
         took.into_inner()
     };
@@ -341,7 +341,7 @@ fn what_was_prepared_lies_everywhere() {
         let simulated = simulate(&settings, || {
             set_charging(false);
             let words = lines(2 * COUNT as usize);
-            words.iter().for_each(|line| line[0].store(1, SeqCst));
+            words.iter().for_each(|line| line[0].store(1, Release));
             set_charging(true);
             count_anew();
             let begin = Instant::now();
@@ -401,7 +401,7 @@ fn memory_answers_both_no_earlier_than_the_first() {
         // Not one after another: those are fetched ahead.
         words.iter().step_by(2).for_each(|line| _ = line[0].load(SeqCst));
         if number == 1 {
-            last.store(begin.elapsed().as_nanos() as u64 / 50, SeqCst);
+            last.store(begin.elapsed().as_nanos() as u64 / 50, Release);
         }
     });
     // 10 us each.

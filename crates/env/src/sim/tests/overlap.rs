@@ -23,7 +23,7 @@ fn told_ns(
         |message| {
             let which = message as usize % 2;
             before(&words, which);
-            words[which].store(message, SeqCst);
+            words[which].store(message, Release);
         },
         |message| words[message as usize % 2].load(SeqCst) == message,
     )
@@ -42,7 +42,7 @@ fn what_is_guarded_comes_with_the_line_that_is_told_by() {
     let add = |between| {
         let content = &content;
         move |_: &[CachePadded<AtomicU64>; 2], _| {
-            content.store(content.load(SeqCst) + 1, SeqCst);
+            content.store(content.load(SeqCst) + 1, Release);
             hint::work(between);
         }
     };
@@ -65,13 +65,13 @@ fn what_a_pointer_points_to_waits_for_the_pointer() {
     let known = told_ns(window(42), |words, which| {
         let pointer = AtomicPtr::new(address(&words[which]));
         assert!(ptr::eq(pointer.load(SeqCst), &raw const *words[which]));
-        content.store(content.load(SeqCst) + 1, SeqCst);
+        content.store(content.load(SeqCst) + 1, Release);
     });
     let next = CachePadded::new(AtomicPtr::<AtomicU64>::new(ptr::null_mut()));
     let found = told_ns(window(42), |words, which| {
         let pointer = next.load(SeqCst);
         assert!(pointer.is_null() || ptr::eq(pointer, &raw const *words[which]));
-        next.store(address(&words[1 - which]), SeqCst);
+        next.store(address(&words[1 - which]), Release);
     });
     assert!((0.8 * load..1.2 * load).contains(&(found - known)), "{found} {known}");
 }
@@ -87,7 +87,7 @@ fn nothing_overlaps_with_an_atomic_change_where_it_is_so() {
     let alone = load + store;
     let change = |_: &[CachePadded<AtomicU64>; 2], _| _ = content.fetch_add(1, SeqCst);
     let fenced = |_: &[CachePadded<AtomicU64>; 2], _| {
-        content.store(content.load(SeqCst) + 1, SeqCst);
+        content.store(content.load(SeqCst) + 1, Release);
         fence(SeqCst);
     };
     for before in [&change as &(dyn Fn(&[CachePadded<AtomicU64>; 2], usize) + Sync), &fenced] {
@@ -129,7 +129,7 @@ fn what_is_prefetched_is_under_way() {
                     waited.fetch_add(before.elapsed().as_nanos() as u64, SeqCst);
                 } else if disturbs {
                     until(start + 100);
-                    line[0].store(1, SeqCst);
+                    line[0].store(1, Release);
                 }
             }
         });
@@ -162,7 +162,7 @@ fn what_follows_as_many_looks_as_before_is_foreseen() {
                 let start = (round + 10) * ROUND;
                 if number == 0 {
                     until(start + 5000);
-                    words.iter().for_each(|word| word.store(1, SeqCst));
+                    words.iter().for_each(|word| word.store(1, Release));
                 } else {
                     (0..looks(round)).for_each(|look| {
                         until(start + 1000 + look * 50);

@@ -8,10 +8,10 @@ struct Sleeper<'a>(&'a AtomicU64);
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
         assert!(thread::panicking());
-        self.0.store(1, SeqCst);
+        self.0.store(1, Release);
         thread::sleep(Duration::from_millis(1));
         assert!(thread::panicking());
-        self.0.store(2, SeqCst);
+        self.0.store(2, Release);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a core does beside and between its accesses.
 
-use super::*;
+use super::{lines::machine_with, *};
 use crate::sim::atomic::fence;
 
 /// One core, with a change to its profile, and what some accesses to so many lines of nobody take it.
@@ -41,18 +41,18 @@ fn stores_wait_in_a_buffer() {
     let memory_ps = (Profile::named("vm2-zen4").unwrap().memory[0] as f64 * 1000.0 / 3.7) as u64;
     let own = AtomicU64::new(0);
     let (_, load) = took(|_| {}, |line, _| _ = line[0].load(SeqCst));
-    let (_, store) = took(|_| {}, |line, _| line[0].store(1, SeqCst));
+    let (_, store) = took(|_| {}, |line, _| line[0].store(1, Release));
     let (_, changed) = took(
         |_| {},
         |line, _| {
-            line[0].store(1, SeqCst);
+            line[0].store(1, Release);
             own.fetch_add(1, SeqCst);
         },
     );
     let (_, fenced) = took(
         |_| {},
         |line, _| {
-            line[0].store(1, SeqCst);
+            line[0].store(1, Release);
             fence(SeqCst);
         },
     );
@@ -82,11 +82,11 @@ fn a_change_of_a_line_that_is_under_way_waits_for_stores() {
         }
         for line in cold.iter().step_by(2) {
             let before = Instant::now();
-            line[0].store(1, SeqCst);
+            line[0].store(1, Release);
             word.fetch_add(1, SeqCst);
             least.fetch_min(before.elapsed().as_nanos() as u64, SeqCst);
         }
-        done.store(1, SeqCst);
+        done.store(1, Release);
     });
     // 37,000 cycles of 3.7 GHz.
     assert!(least.load(SeqCst) >= 10_000, "{least:?}");
@@ -123,4 +123,15 @@ fn what_follows_a_change_is_in_its_shadow() {
     let alone = loads(8, 0);
     assert!(loads(8, 3) < alone + alone / 2, "{} {alone}", loads(8, 3));
     assert!(loads(0, 3) > loads(8, 3) + 300, "{} {}", loads(0, 3), loads(8, 3));
+}
+
+/// On x86-64 it is an exchange, which waits for the stores before it. It cost what a plain one does.
+#[test]
+fn a_sequentially_consistent_store_is_a_change() {
+    let took = |ordering| {
+        let word = AtomicU64::new(0);
+        hammer(&machine_with(1, |_| ()), 1, |_| (0..10_000).for_each(|number| word.store(number, ordering))).1
+    };
+    let (plain, strong) = (took(Release), took(SeqCst));
+    assert!(strong > 2 * plain, "{plain:?} {strong:?}");
 }

@@ -70,7 +70,7 @@ fn nobody_runs_before_he_is_woken() {
             thread::sleep(Duration::from_millis(1));
             *gate.lock() = true;
             let begin = Instant::now();
-            stop.store(1, SeqCst);
+            stop.store(1, Release);
             opened.notify_all();
             let ran = sleepers.into_iter().map(|sleeper| sleeper.join().unwrap() - begin);
             ran.map(|after| after.as_nanos() as u64).collect::<Vec<_>>()
