@@ -12,7 +12,7 @@ use crate::{
     database::Inner,
     error::{Error, Result},
     nested,
-    transaction::{Asker, fail},
+    transaction::Asker,
     value::Value,
 };
 pub(crate) use cache::{CachedTable, Recent, TableCache};
@@ -102,24 +102,14 @@ impl TableDescription {
 }
 
 impl Inner {
-    /// The table of a definition, made if it is not there, for `asker` if there is one. A table is made even when it is
-    /// only read: a transaction that found it absent would have nothing to lock against somebody who makes and fills it
-    /// (DB-1).
+    /// The table of a definition, made if it is not there, for `asker` if there is one, who keeps in mind what was found.
+    /// A table is made even when it is only read: a transaction that found it absent would have nothing to lock against
+    /// somebody who makes and fills it (DB-1).
     #[inline]
     pub(crate) fn table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<Asker<'_>>,
-    ) -> Result<Cow<'_, CachedTable>> {
-        self.table_again(definition, asker, &mut None)
-    }
-
-    /// [`Inner::table`] for somebody who keeps in mind what it found.
-    #[inline]
-    pub(crate) fn table_again<K: Key, V: Value>(
-        &self,
-        definition: &TableDefinition<'_, K, V>,
-        asker: Option<Asker<'_>>,
+        asker: Option<&mut Asker>,
         recent: &mut Option<Recent>,
     ) -> Result<Cow<'_, CachedTable>> {
         if let Some(last) = *recent
@@ -142,7 +132,7 @@ impl Inner {
     fn open_table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<Asker<'_>>,
+        asker: Option<&mut Asker>,
     ) -> Result<Cow<'_, CachedTable>> {
         let name = definition.name;
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
@@ -181,12 +171,12 @@ impl Inner {
         Ok(Some(table))
     }
 
-    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<Asker<'_>>) -> Result<TableInfo> {
+    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<&mut Asker>) -> Result<TableInfo> {
         let meta = meta_of(name, types)?;
         match asker {
-            Some(Asker { txn, victim }) => {
-                let made = txn.create_table(name, meta.as_bytes());
-                made.map_err(|error| fail(self, victim, error))
+            Some(asker) => {
+                let made = asker.txn.create_table(name, meta.as_bytes());
+                made.map_err(|error| asker.fail(self, error))
             }
             None => {
                 let made =
@@ -201,7 +191,7 @@ impl Inner {
         &self,
         name: &str,
         (key_type, value_type): (&str, &str),
-        asker: Option<Asker<'_>>,
+        asker: Option<&mut Asker>,
     ) -> Result<TableInfo> {
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,

@@ -24,8 +24,7 @@ use crate::{
     value::{Value, ValueDecodeError},
 };
 
-use asker::asker;
-pub(crate) use asker::{Asker, fail};
+pub(crate) use asker::Asker;
 pub(crate) use ranges::encode_bound;
 pub use waiting::CancelHandle;
 
@@ -88,13 +87,11 @@ pub use waiting::CancelHandle;
 #[derive(Debug)]
 pub struct Transaction {
     // Before `database`: rolled back while the database is surely there.
-    txn: Txn,
+    asker: Asker,
     database: Handle<Inner>,
     durability: Durability,
     /// Whoever asked for a [`CancelHandle`] may have used it.
     cancel: Option<CancelToken>,
-    /// Whether a deadlock ended this transaction, whatever the caller made of that error.
-    victim: Option<Arc<Victim>>,
     /// Where the last operation found its table.
     recent: Option<Recent>,
     /// Scratch for the key of the operation at hand.
@@ -136,11 +133,10 @@ impl Transaction {
 
     pub(crate) fn new(txn: Txn, database: Handle<Inner>, durability: Durability) -> Transaction {
         Transaction {
-            txn,
+            asker: Asker::new(txn),
             database,
             durability,
             cancel: None,
-            victim: None,
             recent: None,
             key: Vec::new(),
             value: Vec::new(),
@@ -191,11 +187,7 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table =
-            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
-        self.txn
-            .get(&table.info, &self.key, read)
-            .map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.on(&table, |txn, table, key, _| txn.get(table, key, read))
     }
 
     /// [`Transaction::get_for_update`] in place, as [`Transaction::get_with`].
@@ -210,11 +202,7 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table =
-            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
-        self.txn
-            .get_for_update(&table.info, &self.key, read)
-            .map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.on(&table, |txn, table, key, _| txn.get_for_update(table, key, read))
     }
 
     #[inline]
@@ -281,10 +269,7 @@ impl Transaction {
     ) -> Result<bool> {
         encode_key(key, &mut self.key)?;
         encode_value(value, &mut self.value)?;
-        let table =
-            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
-        operation(&mut self.txn, &table.info, &self.key, &self.value)
-            .map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.on(&table, operation)
     }
 
     /// Removes a key; tells whether it was there.
@@ -295,9 +280,7 @@ impl Transaction {
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
         encode_key(&key, &mut self.key)?;
-        let table =
-            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
-        self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.on(&table, |txn, table, key, _| txn.delete(table, key))
     }
 
     /// Locks a whole table: for a transaction that touches much of it, cheaper than a lock on every key.
@@ -309,11 +292,7 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         lock: TableLock,
     ) -> Result<()> {
-        let table =
-            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
-        self.txn
-            .lock_table(&table.info, lock.mode())
-            .map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.on(&table, |txn, table, _, _| txn.lock_table(table, lock.mode()))
     }
 
     /// Marks this place, so that what comes after it can be undone alone.
@@ -339,7 +318,7 @@ impl Transaction {
     /// [`Error::Cancelled`] if the transaction can only be rolled back; [`Error::Closed`], [`Error::Poisoned`] or
     /// [`Error::Forked`] if the database can no longer be used here.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
-        let savepoint = self.txn.savepoint().map_err(|error| self.fail(error))?;
+        let savepoint = self.asker.txn.savepoint().map_err(|error| self.fail(error))?;
         Ok(Savepoint(savepoint))
     }
 
@@ -351,40 +330,52 @@ impl Transaction {
     /// rolled back; [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the database can no longer be used
     /// here. If undoing fails, with [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
+        self.asker.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
     }
 
     /// The isolation of the operations that follow.
     pub fn set_isolation(&mut self, isolation: Isolation) {
-        self.txn.set_isolation(isolation);
+        self.asker.txn.set_isolation(isolation);
     }
 
     /// Its number. Numbers ascend in the order in which transactions began, but for those of readers without locks
     /// ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and are not used again while the database is open.
     pub fn id(&self) -> u64 {
-        self.txn.id().0
+        self.asker.txn.id().0
     }
 
     pub(crate) fn age(&self) -> u64 {
-        self.txn.age()
+        self.asker.txn.age()
     }
 
     pub(crate) fn take_victim(&mut self) -> Option<Arc<Victim>> {
-        self.victim.take()
+        self.asker.victim.take()
     }
 
     /// What [`Cursor`](crate::Cursor) needs.
     pub(crate) fn txn(&mut self) -> &mut Txn {
-        &mut self.txn
+        &mut self.asker.txn
+    }
+
+    /// Runs an operation on a table, with what was encoded for it: a key and a value.
+    #[inline]
+    fn on<K: Key, V: Value, R>(
+        &mut self,
+        table: &TableDefinition<'_, K, V>,
+        operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<R, TxnError>,
+    ) -> Result<R> {
+        let table = self.database.table(table, Some(&mut self.asker), &mut self.recent)?;
+        operation(&mut self.asker.txn, &table.info, &self.key, &self.value)
+            .map_err(|error| self.asker.fail(&self.database, error))
     }
 
     /// A table by its name and types, made if it is not there.
     pub(crate) fn named_table(&mut self, name: &str, types: (&str, &str)) -> Result<TableInfo> {
-        self.database.named_table(name, types, asker(&mut self.txn, &mut self.victim))
+        self.database.named_table(name, types, Some(&mut self.asker))
     }
 
     #[cold]
     pub(crate) fn fail(&mut self, error: TxnError) -> Error {
-        fail(&self.database, &mut self.victim, error)
+        self.asker.fail(&self.database, error)
     }
 }

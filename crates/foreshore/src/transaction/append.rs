@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use foreshore_base::key::Key;
 use foreshore_txn::{Append, Position};
 
-use super::{Transaction, asker, encode_key, encode_value};
+use super::{Transaction, encode_key, encode_value};
 use crate::{
     error::{Error, Result},
     table::TableDefinition,
@@ -47,7 +47,7 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         entries: impl IntoIterator<Item = (K, E)>,
     ) -> Result<u64> {
-        let start = self.txn.position();
+        let start = self.asker.txn.position();
         let mut appending = Appending { tx: self, start: Some(start), done: 0 };
         let result = appending.add_all(table, entries.into_iter().fuse());
         let count = appending.done;
@@ -70,7 +70,9 @@ struct Appending<'t> {
 impl Appending<'_> {
     fn end(&mut self) -> Result<()> {
         match self.start.take() {
-            Some(start) => self.tx.txn.roll_back_to_position(start).map_err(|error| self.tx.fail(error)),
+            Some(start) => {
+                self.tx.asker.txn.roll_back_to_position(start).map_err(|error| self.tx.fail(error))
+            }
             None => Ok(()),
         }
     }
@@ -80,8 +82,7 @@ impl Appending<'_> {
         table: TableDefinition<'_, K, V>,
         mut entries: impl Iterator<Item = (K, E)>,
     ) -> Result<()> {
-        let database = self.tx.database.clone();
-        let table = database.table(&table, asker(&mut self.tx.txn, &mut self.tx.victim))?;
+        let table = self.tx.on(&table, |_, table, _, _| Ok(table.clone()))?;
         // Keys and values in one piece; of each pair, where its key ends and where its value does.
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         loop {
@@ -107,9 +108,9 @@ impl Appending<'_> {
                 (&bytes[begin..key_end], &bytes[key_end..end])
             });
             let part: Vec<_> = pairs.collect();
-            let ended = self.tx.txn.append(&table.info, &part);
+            let ended = self.tx.asker.txn.append(&table, &part);
             if let Append::NotBehind { entry, .. } = ended.map_err(|error| self.tx.fail(error))? {
-                let (table, entry) = (table.info.name().to_owned(), self.done + entry as u64);
+                let (table, entry) = (table.name().to_owned(), self.done + entry as u64);
                 return Err(Error::NotBehind { table, entry });
             }
             self.done += part.len() as u64;

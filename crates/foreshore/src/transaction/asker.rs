@@ -1,4 +1,4 @@
-//! Who asks for something in the midst of a transaction, and hears of it if that was the victim of a deadlock.
+//! Who asks the engine for something, and hears of it if that was the victim of a deadlock.
 
 use foreshore_env::sync::Arc;
 use foreshore_txn::{Txn, TxnError};
@@ -8,22 +8,25 @@ use crate::{
     error::{Error, Victim},
 };
 
-/// A transaction that needs a table.
-pub(crate) struct Asker<'t> {
-    pub(crate) txn: &'t mut Txn,
-    /// The deadlock that it was the victim of.
-    pub(crate) victim: &'t mut Option<Arc<Victim>>,
+/// A transaction as the engine has it.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    pub(crate) txn: Txn,
+    /// The deadlock that ended it, whatever the caller made of that error.
+    pub(super) victim: Option<Arc<Victim>>,
 }
 
-pub(super) fn asker<'t>(txn: &'t mut Txn, victim: &'t mut Option<Arc<Victim>>) -> Option<Asker<'t>> {
-    Some(Asker { txn, victim })
-}
+impl Asker {
+    pub(super) fn new(txn: Txn) -> Asker {
+        Asker { txn, victim: None }
+    }
 
-/// Remembers a deadlock, and makes the caller's error of it.
-#[cold]
-pub(crate) fn fail(database: &Inner, victim: &mut Option<Arc<Victim>>, error: TxnError) -> Error {
-    match Error::from_operation(error, database) {
-        Error::Deadlock(report) => Error::Deadlock(Arc::clone(victim.insert(report))),
-        error => error,
+    /// Remembers a deadlock, and makes the caller's error of it.
+    #[cold]
+    pub(crate) fn fail(&mut self, database: &Inner, error: TxnError) -> Error {
+        match Error::from_operation(error, database) {
+            Error::Deadlock(report) => Error::Deadlock(Arc::clone(self.victim.insert(report))),
+            error => error,
+        }
     }
 }

@@ -3,7 +3,7 @@
 use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
 use foreshore_txn::{KEYS_TOGETHER, LockKind};
 
-use super::{Transaction, asker, fail};
+use super::Transaction;
 use crate::{
     error::{Error, Result},
     table::TableDefinition,
@@ -102,15 +102,16 @@ impl Transaction {
         kind: LockKind,
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let table = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?;
+        let Transaction { asker, database, recent, key: scratch, .. } = self;
+        let table = database.table(&table, Some(asker), recent)?;
         let (mut keys, mut done) = (keys.into_iter().fuse(), 0);
         loop {
-            self.key.clear();
+            scratch.clear();
             let (mut ends, mut count) = ([0; KEYS_TOGETHER], 0);
             for (end, key) in ends.iter_mut().zip(keys.by_ref()) {
-                let start = self.key.len();
-                key.encode(&mut self.key);
-                *end = self.key.len();
+                let start = scratch.len();
+                key.encode(scratch);
+                *end = scratch.len();
                 if *end - start > MAX_KEY_BYTES {
                     return Err(Error::key_too_long(*end - start));
                 }
@@ -121,13 +122,12 @@ impl Transaction {
             }
             let (mut encoded, mut start) = ([&[][..]; KEYS_TOGETHER], 0);
             for (key, end) in encoded.iter_mut().zip(&ends[..count]) {
-                *key = &self.key[start..*end];
+                *key = &scratch[start..*end];
                 start = *end;
             }
             let read = |number, value: Option<&[u8]>| read(done + number, value);
-            self.txn
-                .get_many(&table.info, &encoded[..count], kind, read)
-                .map_err(|error| fail(&self.database, &mut self.victim, error))?;
+            let found = asker.txn.get_many(&table.info, &encoded[..count], kind, read);
+            found.map_err(|error| asker.fail(database, error))?;
             done += count;
         }
     }

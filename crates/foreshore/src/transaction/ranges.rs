@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 use foreshore_base::key::Key;
 use foreshore_txn::{Direction, LockKind};
 
-use super::{Transaction, asker, encode_key, fail};
+use super::{Transaction, encode_key};
 use crate::{
     error::Result,
     range::{self, Cursor, Range},
@@ -13,18 +13,12 @@ use crate::{
     value::Value,
 };
 
-/// As [`encode_bound`], in memory that is there.
+/// As [`encode_bound`], the key in memory that is there.
 #[inline]
-fn encode_bound_into<'k, K: Key>(bound: Bound<&K>, out: &'k mut Vec<u8>) -> Result<Bound<&'k [u8]>> {
+fn encode_bound_into<K: Key>(bound: Bound<&K>, out: &mut Vec<u8>) -> Result<Bound<()>> {
     Ok(match bound {
-        Bound::Included(key) => {
-            encode_key(key, out)?;
-            Bound::Included(out)
-        }
-        Bound::Excluded(key) => {
-            encode_key(key, out)?;
-            Bound::Excluded(out)
-        }
+        Bound::Included(key) => Bound::Included(encode_key(key, out)?),
+        Bound::Excluded(key) => Bound::Excluded(encode_key(key, out)?),
         Bound::Unbounded => Bound::Unbounded,
     })
 }
@@ -80,7 +74,7 @@ impl Transaction {
         range: impl RangeBounds<K>,
     ) -> Result<Range<'_, K, V>> {
         let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-        let info = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?.info.clone();
+        let info = self.on(&table, |_, table, _, _| Ok(table.clone()))?;
         Ok(Range::new(self, info, bounds))
     }
 
@@ -140,7 +134,7 @@ impl Transaction {
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
         let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-        let info = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?.info.clone();
+        let info = self.on(&table, |_, table, _, _| Ok(table.clone()))?;
         Cursor::new(self, info, &bounds, direction, lock)
     }
 
@@ -160,9 +154,9 @@ impl Transaction {
     ) -> Result<()> {
         let low = encode_bound_into(range.start_bound(), &mut self.key)?;
         let high = encode_bound_into(range.end_bound(), &mut self.value)?;
-        let table = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?;
-        range::visit(&mut self.txn, &table.info, (low, high), direction, visit)
-            .map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.on(&table, |txn, table, first, last| {
+            range::visit(txn, table, (low.map(|()| first), high.map(|()| last)), direction, visit)
+        })
     }
 
     /// The entry with the lowest key.
@@ -200,10 +194,10 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<u64> {
-        let start = self.txn.position();
+        let start = self.asker.txn.position();
         let removed = self.remove_each(table, range);
         if removed.is_err() {
-            self.txn.roll_back_to_position(start).map_err(|error| self.fail(error))?;
+            self.asker.txn.roll_back_to_position(start).map_err(|error| self.fail(error))?;
         }
         removed
     }
@@ -216,9 +210,7 @@ impl Transaction {
         let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
         let mut removed = 0;
         while let Some((key, _)) = cursor.next_encoded(self)? {
-            let table = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?;
-            let deleted = self.txn.delete(&table.info, key);
-            removed += u64::from(deleted.map_err(|error| fail(&self.database, &mut self.victim, error))?);
+            removed += u64::from(self.on(&table, |txn, table, _, _| txn.delete(table, key))?);
         }
         Ok(removed)
     }

@@ -32,28 +32,28 @@ impl Transaction {
     /// How it reads: as its options have it, or with locks, when [`Database::transact`](crate::Database::transact) runs
     /// it again because what it had read without was changed by others.
     pub fn read_mode(&self) -> ReadMode {
-        self.txn.read_mode()
+        self.asker.txn.read_mode()
     }
 
     /// Until when this transaction may wait for locks, latches and pages; `None`, as long as it takes.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.txn.set_deadline(deadline);
+        self.asker.txn.set_deadline(deadline);
     }
 
     /// How long each of its waits for a lock may last, until it fails with
     /// [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes.
     pub fn set_lock_timeout(&mut self, timeout: Option<Duration>) {
-        self.txn.set_lock_timeout(timeout);
+        self.asker.txn.set_lock_timeout(timeout);
     }
 
     /// Whether to fail with [`Error::WouldBlock`](crate::Error::WouldBlock) instead of waiting for a lock. The failed
     /// operation changed nothing, and the transaction goes on.
     pub fn set_no_wait(&mut self, no_wait: bool) {
-        self.txn.set_no_wait(no_wait);
+        self.asker.txn.set_no_wait(no_wait);
     }
 
     /// A handle with which another thread can cancel this transaction.
     pub fn cancel_handle(&mut self) -> CancelHandle {
-        CancelHandle(self.cancel.get_or_insert_with(|| self.txn.cancel_token()).clone())
+        CancelHandle(self.cancel.get_or_insert_with(|| self.asker.txn.cancel_token()).clone())
     }
 }
