@@ -1,14 +1,14 @@
 //! Running a transaction again when it was the victim of a deadlock, or one of several that filled the log together.
 
+mod attempts;
+
 use std::panic::Location;
 
 use foreshore_env::{
-    random::{self, Xorshift},
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
-
 use foreshore_txn::{BeginOptions, Engine};
 
 use crate::{
@@ -16,11 +16,14 @@ use crate::{
     admission::Admission,
     database::Database,
     error::{Error, Result, Victim},
-    log_turn::{LogTurns, Turn},
+    log_turn::LogTurns,
     nested,
     plan::{self, Execution, Planner},
     transaction::Transaction,
 };
+
+pub(crate) use attempts::runs_again;
+use attempts::{Attempts, Next, wants_log};
 
 /// How a transaction runs. What is `None` is as the database's [`Options`](crate::Options) say.
 ///
@@ -103,11 +106,6 @@ impl Default for TransactOptions {
         }
     }
 }
-
-/// The first pause is at most this long; each later one may be twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// No pause is longer.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whose transactions are run.
 pub(crate) enum Session<'a> {
@@ -196,25 +194,18 @@ pub(crate) fn run<R, C>(
     // Planned transactions are not in each other's way, and a transaction that does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
     let log_turns = session.log_turns().filter(|_| !options.no_wait);
-    let mut turn: Option<Turn<'_>> = None;
-    let mut read_mode = session.read_mode(options);
+    let mut attempts = Attempts::new(options, deadline, log_turns, session.read_mode(options));
     let mut age = None;
-    let mut attempts = 0;
     loop {
-        // DB-10.
-        match (&mut turn, log_turns) {
-            (Some(turn), _) => turn.wait_to_be_alone(session.engine(), deadline),
-            (None, Some(turns)) => turns.let_pass(deadline),
-            (None, None) => {}
-        }
+        attempts.wait_for_log(session.engine());
         // DB-9: before it has any lock.
         let mut permit = admission.and_then(|admission| admission.enter(age, deadline));
         let mut tx = session.begin(options, deadline, age, None)?;
         // What is planned locks what it reads, whatever the mode.
         if planner.is_none() {
-            tx.txn().set_read_mode(read_mode);
+            tx.txn().set_read_mode(attempts.read_mode());
         }
-        if turn.is_some() {
+        if attempts.has_turn() {
             tx.txn().watch_company();
         }
         // DB-4.
@@ -238,52 +229,21 @@ pub(crate) fn run<R, C>(
             if tx.waits_for_disk() {
                 drop(permit.take());
             }
-            let committed = commit(tx);
-            drop(permit.take());
-            committed
+            commit(tx)
         };
-        let ended = end_run(tx, result, planner.as_mut(), commit, Transaction::rollback);
-        let error = match ended? {
-            // No pause: the next run waits for what this one met.
-            Run::Missed => continue,
-            // What was read is locked now, so this happens once.
-            Run::Stale => {
-                read_mode = ReadMode::Locking;
-                continue;
-            }
-            Run::Committed(committed) => return Ok(committed),
-            Run::Crowded(error) => {
-                drop(permit.take());
-                let again = attempts < options.retries
-                    && log_turns.is_some_and(|turns| turns.again(&mut turn, deadline));
-                if !again {
-                    return Err(error);
-                }
-                attempts += 1;
-                continue;
-            }
-            // Somebody fills the log alone, but not for ever.
-            Run::Failed(error)
-                if wants_log(&error)
-                    && turn.is_none()
-                    && attempts < options.retries
-                    && log_turns.is_some_and(LogTurns::is_out) =>
-            {
-                attempts += 1;
-                continue;
-            }
-            Run::Failed(error) => error,
-            Run::Victim(report) => {
-                match (permit, admission) {
-                    (Some(permit), _) => permit.end(true),
-                    (None, Some(admission)) => admission.note_victim(|| session.commits()),
-                    (None, None) => {}
-                }
-                Error::Deadlock(report)
-            }
-        };
-        attempts += 1;
-        thread::sleep(runs_again(error, attempts, options, deadline)?);
+        let run = end_run(tx, result, planner.as_mut(), commit, Transaction::rollback)?;
+        // Before it waits for anything again.
+        let is_victim = matches!(run, Run::Victim(_));
+        match (permit, admission) {
+            (Some(permit), _) => permit.end(is_victim),
+            (None, Some(admission)) if is_victim => admission.note_victim(|| session.commits()),
+            (None, _) => {}
+        }
+        match attempts.next(run) {
+            Next::AtOnce => {}
+            Next::After(pause) => thread::sleep(pause),
+            Next::Give(ended) => return ended,
+        }
     }
 }
 
@@ -338,31 +298,4 @@ pub(crate) fn end_run<R, C>(
     };
     rollback(tx)?;
     Ok(run)
-}
-
-/// Whether a transaction has failed for want of room in the log.
-fn wants_log(error: &Error) -> bool {
-    matches!(error, Error::LogFull { .. } | Error::LogHeld)
-}
-
-/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: after which
-/// pause, or how it ends (DB-5). The pause lets those who won go on before this one is in their way again; it is
-/// jittered, so that two victims of each other do not meet in step.
-#[cold]
-pub(crate) fn runs_again(
-    error: Error,
-    attempts: u32,
-    options: &TransactOptions,
-    deadline: Option<Instant>,
-) -> Result<Duration> {
-    if !error.is_retryable() {
-        return Err(error);
-    }
-    let left = deadline.map_or(LONGEST_PAUSE, |deadline| deadline.saturating_duration_since(Instant::now()));
-    if attempts > options.retries || left.is_zero() {
-        return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
-    }
-    let most = FIRST_PAUSE.saturating_mul(1 << attempts.min(16)).min(LONGEST_PAUSE);
-    let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
-    Ok(Duration::from_nanos(jittered).min(left))
 }
