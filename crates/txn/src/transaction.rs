@@ -48,12 +48,8 @@ pub struct Txn {
     pub(crate) session: TxnSession,
     age: u64,
     isolation: Isolation,
-    /// A deadlock victim, one that has left its plan, or one with stale reads: it must be rolled back.
-    failed: bool,
-    /// The transaction has left its plan.
-    missed: bool,
-    /// What it has read without locks was changed by others.
-    stale: bool,
+    /// Why it must be rolled back.
+    failed: Option<Failure>,
     /// The transaction has done nothing yet, and its locks are away: other threads ask for them.
     away: bool,
     /// Nothing is left to do: its last record is written, its locks are gone.
@@ -65,15 +61,24 @@ pub struct Txn {
     pub(crate) pipeline: Option<Place>,
 }
 
+/// What a transaction can only be rolled back after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// It had to give way in a deadlock.
+    Victim,
+    /// It has left its plan.
+    PlanMiss,
+    /// What it has read without locks was changed by others.
+    StaleReads,
+}
+
 impl Txn {
     pub(crate) fn new(engine: Handle<Engine>, owner: LockOwner, age: u64) -> Txn {
         Txn {
             session: TxnSession::new(engine, owner),
             age,
             isolation: Isolation::Serializable,
-            failed: false,
-            missed: false,
-            stale: false,
+            failed: None,
             away: false,
             finished: false,
             savepoints: Vec::new(),
@@ -220,7 +225,7 @@ impl Txn {
         let inherits = self.inherits();
         // A deadlock's victim is in somebody's way with all that it holds, the locks of those before it in its pipeline
         // too: they are made durable first (Kimura et al. 2012, §4.3).
-        let all_go = !inherits || self.failed;
+        let all_go = !inherits || self.failed.is_some();
         if all_go {
             if let (true, Some(place)) = (inherits, &self.pipeline) {
                 // If that fails, the database has stopped, and locks protect nothing.
@@ -321,9 +326,13 @@ impl Txn {
     /// Remembers an error after which only a rollback is possible.
     #[cold]
     pub(crate) fn note(&mut self, error: TxnError) -> TxnError {
-        self.missed |= matches!(error, TxnError::Lock(LockError::PlanMiss));
-        self.stale |= matches!(error, TxnError::Lock(LockError::StaleReads));
-        self.failed |= self.missed || self.stale || matches!(error, TxnError::Lock(LockError::Deadlock(_)));
+        let failure = match &error {
+            TxnError::Lock(LockError::Deadlock(_)) => Some(Failure::Victim),
+            TxnError::Lock(LockError::PlanMiss) => Some(Failure::PlanMiss),
+            TxnError::Lock(LockError::StaleReads) => Some(Failure::StaleReads),
+            _ => None,
+        };
+        self.failed = self.failed.or(failure);
         error
     }
 
@@ -337,7 +346,7 @@ impl Txn {
     /// Whether operations are allowed.
     #[inline]
     pub(crate) fn check_usable(&self) -> Result<(), TxnError> {
-        if self.failed || self.away {
+        if self.failed.is_some() || self.away {
             return Err(TxnError::Failed);
         }
         self.check_not_ended()?;

@@ -11,7 +11,7 @@ use foreshore_base::TableId;
 use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
 
 use super::{
-    Txn,
+    Failure, Txn,
     parted::tables_of,
     reconnaissance::Reconnaissance,
     session::{TxnSession, intent_above},
@@ -119,7 +119,7 @@ impl Txn {
         let Protocol::Planned(mut footprint) = std::mem::take(&mut self.session.protocol) else {
             return None;
         };
-        if self.missed {
+        if self.has_missed() {
             let stats = &self.session.core().stats;
             stats.count(Event::PlanMiss);
             if footprint.note_miss() {
@@ -131,6 +131,6 @@ impl Txn {
 
     /// Whether it met a lock that was neither in its footprint nor free.
     pub fn has_missed(&self) -> bool {
-        self.missed
+        self.failed == Some(Failure::PlanMiss)
     }
 }

@@ -15,7 +15,7 @@ use foreshore_env::{
 use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp};
 
-use super::{Txn, planned::Protocol, session::TxnSession};
+use super::{Failure, Txn, planned::Protocol, session::TxnSession};
 use crate::{core::Core, error::TxnError, options::ReadMode, stats::Event};
 
 /// Leaves that a transaction reads without locks at most. All of them are validated when another one joins them and
@@ -122,7 +122,7 @@ impl Txn {
 
     /// Whether what it has read without locks was changed by others.
     pub fn has_stale_reads(&self) -> bool {
-        self.stale
+        self.failed == Some(Failure::StaleReads)
     }
 
     /// READ-4: what was read, perhaps under locks, stands beside what was read without.
