@@ -89,8 +89,8 @@ impl Txn {
         }
         self.session.purge_deleted();
         let core = self.session.core();
-        let release = core.early_lock_release;
-        let tags = core.release_tags && !planted(Fault::TagForgotten);
+        let release = core.options.early_lock_release;
+        let tags = core.options.release_tags && !planted(Fault::TagForgotten);
         match release {
             EarlyLockRelease::SharedAndExclusive => self.session.release_all(tags.then_some(lsn)),
             EarlyLockRelease::Shared => self.session.owner.release_shared(),

@@ -9,20 +9,9 @@ use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 
 use crate::{
-    backup::Pins,
-    catalog::Catalog,
-    checkpoint::Growth,
-    committer::Committer,
-    control::ControlFile,
-    file_end::FileEnd,
-    life::Life,
-    options::{EarlyLockRelease, LogFullPolicy},
-    prepared::PreparedTable,
-    recovery::RecoveryReport,
-    settled::Settled,
-    stats::Counters,
-    table::TxnTable,
-    transaction::StaleReadCounters,
+    backup::Pins, catalog::Catalog, checkpoint::Growth, committer::Committer, control::ControlFile,
+    file_end::FileEnd, life::Life, options::EngineOptions, prepared::PreparedTable, recovery::RecoveryReport,
+    settled::Settled, stats::Counters, table::TxnTable, transaction::StaleReadCounters,
 };
 
 /// How often in the length of a segment the log is told what it need not keep space for.
@@ -33,6 +22,8 @@ const FLOOR_STEPS: u64 = 16;
 pub(crate) struct Core {
     /// No other engine of this process has it.
     pub(crate) number: u64,
+    /// How it was opened, but for who observed its recovery.
+    pub(crate) options: EngineOptions,
     pub(crate) log: Arc<Log>,
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) trees: Arc<TreeEnv>,
@@ -44,32 +35,15 @@ pub(crate) struct Core {
     /// Whose turn it is to cut the data file, or to copy it.
     pub(crate) file_end: FileEnd,
     pub(crate) growth: Growth,
-    /// What is done when the log is full.
-    pub(crate) log_full: LogFullPolicy,
     pub(crate) committer: Committer,
     pub(crate) prepared: PreparedTable,
     pub(crate) backups: Pins,
-    /// Opened to be read: what is written goes no farther than memory, and transactions write nothing.
-    pub(crate) read_only: bool,
     pub(crate) stats: Counters,
     pub(crate) recovery: RecoveryReport,
-    /// Whether transactions lock; off only in tests that prove that they would notice.
-    pub(crate) locking: bool,
     /// How far readers may trust pages without asking for locks.
     pub(crate) settled: Settled,
     /// Where reads without locks fail.
     pub(crate) stale_reads: StaleReadCounters,
-    /// Whether reads without locks are validated; off only in tests that prove that they would notice.
-    pub(crate) read_validation: bool,
-    pub(crate) early_lock_release: EarlyLockRelease,
-    /// Whether an early release leaves tags; off only in tests that prove that they would notice.
-    pub(crate) release_tags: bool,
-    /// See [`crate::EngineOptions::pipeline_length`].
-    pub(crate) pipeline_length: u32,
-    /// Locks on the keys of a table that become one on the table; 0: never.
-    pub(crate) escalation_locks: usize,
-    /// Bytes of locks of one transaction from which on that is tried; 0: never.
-    pub(crate) escalation_bytes: usize,
     /// Transactions that had written and were open when the database was closed. Written once, by close; relaxed: it is
     /// read for reports.
     pub(crate) cut_off: AtomicUsize,
@@ -86,7 +60,7 @@ impl Core {
     /// Whether anything may be changed.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.read_only { Err(StorageError::ReadOnly) } else { Ok(()) }
+        if self.options.read_only { Err(StorageError::ReadOnly) } else { Ok(()) }
     }
 
     /// The table of long values.

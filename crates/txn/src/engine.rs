@@ -83,7 +83,7 @@ impl Engine {
         };
         let core = Arc::new(opened.core);
         core.transactions.name_for_simulation();
-        if !core.catalog.dropped().is_empty() && !core.read_only {
+        if !core.catalog.dropped().is_empty() && !core.options.read_only {
             core.growth.ask_reaper();
         }
         let start = |name: &str, life: fn(&Arc<Core>)| {

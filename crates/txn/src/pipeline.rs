@@ -72,7 +72,7 @@ impl Pipeline {
         if self.shared.lock().open {
             return Err(TxnError::PipelineBusy);
         }
-        if self.length() >= core.pipeline_length || self.shared.holds_many_locks(core) {
+        if self.length() >= core.options.pipeline_length || self.shared.holds_many_locks(core) {
             // In doubt are those before it, whose tickets tell, and not this one, which has not begun.
             self.flush().map_err(|error| match error {
                 TxnError::OutcomeUnknown { cause } => cause.into(),

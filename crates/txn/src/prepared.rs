@@ -272,8 +272,8 @@ impl Engine {
         };
         session.release_slot();
         session.purge_deleted();
-        if core.early_lock_release == EarlyLockRelease::SharedAndExclusive {
-            session.owner.release_all(core.release_tags.then_some(lsn));
+        if core.options.early_lock_release == EarlyLockRelease::SharedAndExclusive {
+            session.owner.release_all(core.options.release_tags.then_some(lsn));
         }
         core.stats.count(Event::Commit);
         core.note_log_growth(lsn);

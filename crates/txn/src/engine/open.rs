@@ -311,8 +311,14 @@ impl Place<'_> {
             lifeline: Some(life.lifeline()),
             ..self.options.locks.clone()
         };
+        let options = EngineOptions {
+            recovery_observer: None,
+            pipeline_length: self.options.pipeline_length.clamp(1, MAX_PIPELINE_LENGTH),
+            ..self.options.clone()
+        };
         Core {
             number: number::next(),
+            options,
             log: Arc::clone(&below.log),
             pool: Arc::clone(&below.pool),
             trees,
@@ -322,22 +328,13 @@ impl Place<'_> {
             growth: Growth::new(self.target(&below.log, &recovery), content.redo),
             committer: Committer::default(),
             backups: Pins::default(),
-            read_only: self.options.read_only,
-            log_full: self.options.log_full,
             prepared: PreparedTable::default(),
             control: Mutex::new(control),
             file_end: FileEnd::default(),
             stats: Counters::new(),
             recovery,
-            locking: self.options.locking,
             settled: Settled::new(),
             stale_reads: StaleReadCounters::new(),
-            read_validation: self.options.read_validation,
-            early_lock_release: self.options.early_lock_release,
-            release_tags: self.options.release_tags,
-            pipeline_length: self.options.pipeline_length.clamp(1, MAX_PIPELINE_LENGTH),
-            escalation_locks: self.options.escalation_locks,
-            escalation_bytes: self.options.escalation_bytes,
             cut_off: AtomicUsize::new(0),
             life,
         }

@@ -47,7 +47,7 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     }
     let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
     let mut tables = 0;
-    if core.locking {
+    if core.options.locking {
         let owner = owner.as_mut().unwrap_or_else(|| &mut nameless[0]);
         for lock in locks {
             tables += usize::from(matches!(
@@ -59,7 +59,7 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
             taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
         }
     }
-    if core.read_only {
+    if core.options.read_only {
         // TXN-32.
         owner.as_mut().unwrap_or_else(|| &mut nameless[0]).stay();
     }

@@ -120,7 +120,7 @@ impl TxnSession {
     #[inline]
     pub(super) fn covered(&self, table: TableId, mode: Mode) -> bool {
         if !self.absolute {
-            return !self.core().locking;
+            return !self.core().options.locking;
         }
         let writes = !Mode::S.covers(mode);
         self.intents.iter().any(|entered| {

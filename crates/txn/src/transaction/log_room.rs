@@ -48,7 +48,7 @@ impl Txn {
                 return Ok(core.shorten_log()?);
             }
             let mine = oldest == Some(self.id());
-            match (core.log_full, oldest) {
+            match (core.options.log_full, oldest) {
                 (LogFullPolicy::Throttle, _) if mine => return Ok(false),
                 (LogFullPolicy::EndOldest, Some(oldest)) if mine || begun.elapsed() >= GRACE => {
                     core.transactions.end(oldest);

@@ -143,8 +143,8 @@ impl Txn {
     pub fn part(&mut self, mut footprint: Footprint) -> Result<Option<Box<Parted>>, TxnError> {
         self.check_usable()?;
         let core = self.session.core();
-        footprint.settle(core.escalation_locks);
-        if !core.locking {
+        footprint.settle(core.options.escalation_locks);
+        if !core.options.locking {
             footprint.forget_keys();
         }
         self.session.protocol = Protocol::Planned(Box::new(footprint));
@@ -157,7 +157,8 @@ impl Txn {
         self.check_usable()?;
         let session = &mut self.session;
         let Protocol::Planned(footprint) = mem::take(&mut session.protocol) else { return Ok(None) };
-        let asked = if session.core().locking { session.ask_for_tables(&footprint) } else { Ok(true) };
+        let asked =
+            if session.core().options.locking { session.ask_for_tables(&footprint) } else { Ok(true) };
         if !matches!(asked, Ok(true)) {
             session.protocol = Protocol::Planned(footprint);
             return asked.map(|_| None).map_err(|error| self.note(error.into()));

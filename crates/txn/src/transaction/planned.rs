@@ -34,8 +34,8 @@ impl TxnSession {
     /// Asks for everything in the footprint, in the one order (TXN-17). Waits.
     pub(super) fn follow(&mut self, mut footprint: Box<Footprint>) -> Result<(), LockError> {
         let core = self.engine.core();
-        let locking = core.locking;
-        footprint.settle(core.escalation_locks);
+        let locking = core.options.locking;
+        footprint.settle(core.options.escalation_locks);
         let granted = if locking { self.grant(&footprint) } else { Ok(()) };
         self.protocol = Protocol::Planned(footprint);
         granted
@@ -78,7 +78,7 @@ impl TxnSession {
             Protocol::Dynamic => return self.owner.try_acquire(table, key, mode),
             Protocol::Reconnaissance(reconnaissance) => {
                 let name = core.locks.name(table, key)?;
-                reconnaissance.footprint.add_key(name, table, key, mode, core.escalation_locks);
+                reconnaissance.footprint.add_key(name, table, key, mode, core.options.escalation_locks);
                 return Ok(true);
             }
             Protocol::Planned(footprint) => footprint,
@@ -87,7 +87,7 @@ impl TxnSession {
             return Ok(true);
         }
         // Also if it is free now: in another run, which another lock may make necessary, it may not be.
-        footprint.add_key(core.locks.name(table, key)?, table, key, mode, core.escalation_locks);
+        footprint.add_key(core.locks.name(table, key)?, table, key, mode, core.options.escalation_locks);
         self.owner.try_acquire(table, key, mode)
     }
 }

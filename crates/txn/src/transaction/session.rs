@@ -72,8 +72,9 @@ impl TxnSession {
         let chain = TxnChain::new(owner.txn());
         let waiting = Waiting::default();
         let core = engine.core();
-        let endable = core.log_full == LogFullPolicy::EndOldest;
-        let escalation = Escalation::new(core.escalation_locks, core.escalation_bytes, owner.lock_count());
+        let endable = core.options.log_full == LogFullPolicy::EndOldest;
+        let escalation =
+            Escalation::new(core.options.escalation_locks, core.options.escalation_bytes, owner.lock_count());
         TxnSession {
             owner,
             engine,
@@ -150,7 +151,7 @@ impl TxnSession {
 
     #[cold]
     fn enter_cold(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        if !self.core().locking {
+        if !self.core().options.locking {
             return Ok(());
         }
         match &mut self.protocol {

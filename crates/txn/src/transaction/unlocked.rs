@@ -242,7 +242,7 @@ impl TxnSession {
 
     fn validate_leaves(&mut self, tail: Lsn) -> Result<(), LockError> {
         let core = self.engine.core();
-        if !core.read_validation || planted(Fault::StaleReadsKept) {
+        if !core.options.read_validation || planted(Fault::StaleReadsKept) {
             return Ok(());
         }
         let leaves = match self.reads.leaves.split_last() {
