@@ -2,7 +2,6 @@
 
 mod check;
 mod choices;
-mod defaults;
 mod engine;
 mod names;
 mod units;

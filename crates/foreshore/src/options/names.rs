@@ -63,9 +63,22 @@ const fn one_of<C: Choice>() -> Kind<C> {
     Kind { parse: |text| C::named(text).ok_or_else(C::names), show: C::name }
 }
 
-/// Makes [`Options::NAMES`], [`Options::set`] and [`Options::get`] of a table: each option, and its [`Kind`].
+/// Makes [`Options::NAMES`], [`Options::set`], [`Options::get`] and [`Options::default`] of a table: each option, its
+/// [`Kind`], and what it is unless somebody says otherwise. Options for tests have no names.
 macro_rules! named_options {
-    ($($option:ident: $kind:expr,)+) => {
+    ($($option:ident: $kind:expr, $default:expr;)+) => {
+        impl Default for Options {
+            fn default() -> Options {
+                Options {
+                    $($option: $default,)+
+                    locking: true,
+                    release_tags: true,
+                    read_validation: true,
+                    node_capacity: usize::MAX,
+                }
+            }
+        }
+
         impl Options {
             /// The names that [`Options::set`] knows: those of the fields.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($option)),+];
@@ -97,52 +110,52 @@ macro_rules! named_options {
 }
 
 named_options! {
-    create: FLAG,
-    read_only: FLAG,
-    pool_bytes: SIZE,
-    translation: one_of(),
-    transit: one_of(),
-    free_space: one_of(),
-    read_ahead: COUNT,
-    cleaners: COUNT,
-    latch_mode: one_of(),
-    log_bytes: BYTES,
-    log_segment_bytes: BYTES,
-    log_buffer_bytes: SIZE,
-    log_insert: one_of(),
-    log_past_cache: FLAG,
-    log_full: one_of(),
-    flush_interval: POSITIVE_TIME,
-    checkpoint_bytes: BYTES,
-    recovery_target: TIME,
-    early_lock_release: one_of(),
-    pipeline_length: LENGTH,
-    victim_policy: one_of(),
-    log_latency: TIME,
-    lock_table: one_of(),
-    key_range_modes: one_of(),
-    intent_locks: one_of(),
-    deadlock_policy: one_of(),
-    deadlock_digests: one_of(),
-    deadlock_confirmation: FLAG,
-    deadlock_timeout: POSITIVE_TIME,
-    admission_control: FLAG,
-    lock_timeout: TIME,
-    lock_notes: FLAG,
-    lock_buckets: COUNT,
-    escalation_locks: COUNT,
-    escalation_bytes: SIZE,
-    max_locks_per_transaction: COUNT,
-    max_locks: COUNT,
-    durability: one_of(),
-    isolation: one_of(),
-    read_mode: one_of(),
-    execution: one_of(),
-    control_threads: COUNT,
-    execution_threads: COUNT,
-    automatic_threads: FLAG,
-    execution_window: COUNT,
-    submit_queue: COUNT,
-    ring_capacity: COUNT,
-    pin_threads: FLAG,
+    create: FLAG, true;
+    read_only: FLAG, false;
+    pool_bytes: SIZE, 256 << 20;
+    translation: one_of(), Default::default();
+    transit: one_of(), Default::default();
+    free_space: one_of(), Default::default();
+    read_ahead: COUNT, 32;
+    cleaners: COUNT, 1;
+    latch_mode: one_of(), Default::default();
+    log_bytes: BYTES, 4 << 30;
+    log_segment_bytes: BYTES, 16 << 20;
+    log_buffer_bytes: SIZE, 8 << 20;
+    log_insert: one_of(), Default::default();
+    log_past_cache: FLAG, true;
+    log_full: one_of(), Default::default();
+    flush_interval: POSITIVE_TIME, Duration::from_millis(100);
+    checkpoint_bytes: BYTES, 256 << 20;
+    recovery_target: TIME, Duration::from_secs(30);
+    early_lock_release: one_of(), Default::default();
+    pipeline_length: LENGTH, MAX_PIPELINE_LENGTH;
+    victim_policy: one_of(), Default::default();
+    log_latency: TIME, Duration::ZERO;
+    lock_table: one_of(), Default::default();
+    key_range_modes: one_of(), Default::default();
+    intent_locks: one_of(), Default::default();
+    deadlock_policy: one_of(), Default::default();
+    deadlock_digests: one_of(), Default::default();
+    deadlock_confirmation: FLAG, true;
+    deadlock_timeout: POSITIVE_TIME, Duration::from_secs(1);
+    admission_control: FLAG, true;
+    lock_timeout: TIME, Duration::ZERO;
+    lock_notes: FLAG, false;
+    lock_buckets: COUNT, 0;
+    escalation_locks: COUNT, 100_000;
+    escalation_bytes: SIZE, 16 << 20;
+    max_locks_per_transaction: COUNT, 1_000_000;
+    max_locks: COUNT, 8_000_000;
+    durability: one_of(), Default::default();
+    isolation: one_of(), Default::default();
+    read_mode: one_of(), Default::default();
+    execution: one_of(), Default::default();
+    control_threads: COUNT, 1;
+    execution_threads: COUNT, 2;
+    automatic_threads: FLAG, false;
+    execution_window: COUNT, 16;
+    submit_queue: COUNT, 1 << 16;
+    ring_capacity: COUNT, 64;
+    pin_threads: FLAG, false;
 }
