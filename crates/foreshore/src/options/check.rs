@@ -1,5 +1,7 @@
 //! Which values of options make sense.
 
+use std::ops::RangeInclusive;
+
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_orthrus::MAX_THREADS;
 use foreshore_txn::{LogOptions, MAX_PIPELINE_LENGTH};
@@ -27,81 +29,63 @@ pub(super) const MAX_LOCK_BUCKETS: usize = 1 << 24;
 impl Options {
     /// Whether the values make sense alone and together.
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |name: &str, expected: String| {
-            let value = self.get(name).unwrap_or_default();
-            Err(invalid(name, &value, &expected))
-        };
+        let number = |count: usize| count.to_string();
         let pool = (MIN_POOL_FRAMES * PAGE_BYTES) as u64..=MAX_POOL_BYTES;
-        if !pool.contains(&(self.pool_bytes as u64)) {
-            let [least, most] = [pool.start(), pool.end()].map(|bytes| units::format_bytes(*bytes));
-            return refuse("pool_bytes", format!("{least} to {most}"));
-        }
-        if !(1..=MAX_CLEANERS).contains(&self.cleaners) {
-            return refuse("cleaners", format!("1 to {MAX_CLEANERS}"));
-        }
-        if !(MIN_SEGMENT_BYTES..=LogOptions::MAX_SEGMENT_BYTES).contains(&self.log_segment_bytes) {
-            let [least, most] = [MIN_SEGMENT_BYTES, LogOptions::MAX_SEGMENT_BYTES].map(units::format_bytes);
-            return refuse("log_segment_bytes", format!("{least} to {most}"));
-        }
+        self.between("pool_bytes", self.pool_bytes as u64, pool, units::format_bytes)?;
+        self.between("cleaners", self.cleaners, 1..=MAX_CLEANERS, number)?;
+        let segments = MIN_SEGMENT_BYTES..=LogOptions::MAX_SEGMENT_BYTES;
+        self.between("log_segment_bytes", self.log_segment_bytes, segments, units::format_bytes)?;
         let least_log = self.log_segment_bytes.next_power_of_two() * MIN_LOG_SEGMENTS;
-        if self.log_bytes < least_log {
+        self.require("log_bytes", self.log_bytes >= least_log, || {
             let least = units::format_bytes(least_log);
-            return refuse(
-                "log_bytes",
-                format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes as a power of two"),
-            );
-        }
-        let buffers = MIN_LOG_BUFFER_BYTES..=LogOptions::MAX_BUFFER_BYTES;
-        if !buffers.contains(&self.log_buffer_bytes) || !self.log_buffer_bytes.is_power_of_two() {
-            let [least, most] = [MIN_LOG_BUFFER_BYTES, LogOptions::MAX_BUFFER_BYTES]
-                .map(|bytes| units::format_bytes(bytes as u64));
-            return refuse("log_buffer_bytes", format!("a power of two, {least} to {most}"));
-        }
-        if self.flush_interval.is_zero() {
-            return refuse("flush_interval", "more than 0".to_owned());
-        }
-        if self.deadlock_timeout.is_zero() {
-            return refuse("deadlock_timeout", "more than 0".to_owned());
-        }
-        if !(1..=MAX_PIPELINE_LENGTH).contains(&self.pipeline_length) {
-            return refuse("pipeline_length", format!("1 to {MAX_PIPELINE_LENGTH}"));
-        }
-        for (name, threads) in
-            [("control_threads", self.control_threads), ("execution_threads", self.execution_threads)]
+            format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes as a power of two")
+        })?;
+        let (least, most) = (MIN_LOG_BUFFER_BYTES, LogOptions::MAX_BUFFER_BYTES);
+        let fits = (least..=most).contains(&self.log_buffer_bytes);
+        self.require("log_buffer_bytes", fits && self.log_buffer_bytes.is_power_of_two(), || {
+            let [least, most] = [least, most].map(|bytes| units::format_bytes(bytes as u64));
+            format!("a power of two, {least} to {most}")
+        })?;
+        for (name, time) in
+            [("flush_interval", self.flush_interval), ("deadlock_timeout", self.deadlock_timeout)]
         {
-            if !(1..=MAX_THREADS).contains(&threads) {
-                return refuse(name, format!("1 to {MAX_THREADS}"));
-            }
+            self.require(name, !time.is_zero(), || "more than 0".to_owned())?;
         }
-        if self.execution_window == 0 {
-            return refuse("execution_window", "at least 1".to_owned());
-        }
-        if self.submit_queue == 0 {
-            return refuse("submit_queue", "at least 1".to_owned());
-        }
-        if !(1..=MAX_RING_CAPACITY).contains(&self.ring_capacity) {
-            return refuse("ring_capacity", format!("1 to {MAX_RING_CAPACITY}"));
-        }
+        let lengths = 1..=MAX_PIPELINE_LENGTH;
+        self.between("pipeline_length", self.pipeline_length, lengths, |length| length.to_string())?;
+        self.between("control_threads", self.control_threads, 1..=MAX_THREADS, number)?;
+        self.between("execution_threads", self.execution_threads, 1..=MAX_THREADS, number)?;
+        let at_least_one = |name, count: usize| self.require(name, count > 0, || "at least 1".to_owned());
+        at_least_one("execution_window", self.execution_window)?;
+        at_least_one("submit_queue", self.submit_queue)?;
+        self.between("ring_capacity", self.ring_capacity, 1..=MAX_RING_CAPACITY, number)?;
         let rings = self.partitions().rings();
-        if rings * self.ring_capacity.next_power_of_two() > MAX_RING_PLACES {
+        let places = rings * self.ring_capacity.next_power_of_two();
+        self.require("ring_capacity", places <= MAX_RING_PLACES, || {
             let most = 1_usize << (MAX_RING_PLACES / rings).ilog2();
-            return refuse(
-                "ring_capacity",
-                format!(
-                    "at most {most} for {rings} rings, or take fewer control_threads or execution_threads"
-                ),
-            );
-        }
-        if self.lock_buckets > MAX_LOCK_BUCKETS {
-            return refuse("lock_buckets", format!("at most {MAX_LOCK_BUCKETS}"));
-        }
-        if self.max_locks_per_transaction == 0 {
-            return refuse("max_locks_per_transaction", "at least 1".to_owned());
-        }
-        if self.max_locks == 0 {
-            return refuse("max_locks", "at least 1".to_owned());
-        }
-        Ok(())
+            format!("at most {most} for {rings} rings, or take fewer control_threads or execution_threads")
+        })?;
+        self.require("lock_buckets", self.lock_buckets <= MAX_LOCK_BUCKETS, || {
+            format!("at most {MAX_LOCK_BUCKETS}")
+        })?;
+        at_least_one("max_locks_per_transaction", self.max_locks_per_transaction)?;
+        at_least_one("max_locks", self.max_locks)
+    }
+
+    fn between<T: PartialOrd + Copy>(
+        &self,
+        name: &str,
+        value: T,
+        range: RangeInclusive<T>,
+        show: impl Fn(T) -> String,
+    ) -> Result<()> {
+        self.require(name, range.contains(&value), || {
+            format!("{} to {}", show(*range.start()), show(*range.end()))
+        })
+    }
+
+    fn require(&self, name: &str, holds: bool, expected: impl FnOnce() -> String) -> Result<()> {
+        if holds { Ok(()) } else { Err(invalid(name, &self.get(name).unwrap_or_default(), &expected())) }
     }
 }
 
