@@ -62,7 +62,7 @@ impl State {
 
 /// The right to fill the log alone. Given back on drop.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct LogTurn<'a> {
     turns: &'a LogTurns,
     runs: u32,
     /// The others had gone when the last run under this turn began.
@@ -110,7 +110,7 @@ impl LogTurns {
 
     /// Whether a transaction that was refused beside others shall run again: with the turn, which it waits for if it
     /// has none.
-    pub(crate) fn again<'a>(&'a self, turn: &mut Option<Turn<'a>>, deadline: Option<Instant>) -> bool {
+    pub(crate) fn again<'a>(&'a self, turn: &mut Option<LogTurn<'a>>, deadline: Option<Instant>) -> bool {
         match turn {
             Some(turn) => turn.alone && turn.runs < RUNS,
             None => {
@@ -120,7 +120,7 @@ impl LogTurns {
         }
     }
 
-    fn take(&self, deadline: Option<Instant>) -> Option<Turn<'_>> {
+    fn take(&self, deadline: Option<Instant>) -> Option<LogTurn<'_>> {
         let this = thread::current();
         let mut state = self.state.lock();
         if state.holder.is_some() && !state.is_out_for(&this) {
@@ -145,11 +145,11 @@ impl LogTurns {
         state.holder = Some(this);
         state.given += 1;
         self.out.store(true, Ordering::Relaxed);
-        Some(Turn { turns: self, runs: 0, alone: false })
+        Some(LogTurn { turns: self, runs: 0, alone: false })
     }
 }
 
-impl Turn<'_> {
+impl LogTurn<'_> {
     /// Waits until nobody else needs the log, for a while.
     pub(crate) fn wait_to_be_alone(&mut self, engine: &Engine, deadline: Option<Instant>) {
         let until = earlier(Instant::now() + ALONE_PATIENCE, deadline);
@@ -167,7 +167,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LogTurn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state.lock();
         state.holder = None;

@@ -70,15 +70,18 @@ pub use api::*;
 
 #[cfg(not(foreshore_loom))]
 mod api {
+    /// What the lock manager shows of itself.
+    pub mod lock {
+        pub use foreshore_lock::{BlockerView, LockTarget, LockView, TxnView, WaitView};
+    }
+
     pub use foreshore_btree::{
         Append, Direction, Isolation, KEYS_TOGETHER, LatchMode, LockKind, VerifyReport as TreeReport,
     };
     pub use foreshore_lock::{
-        BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
-        Holder, IntentLockKind, IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode,
-        LockOptions, LockStats, LockTableKind, LockTarget as LockPlace, LockView as LockRow, MAX_BLOCKERS,
-        Mode, Partitioner, Refusal, TxnView as LockTransaction, VictimPolicy, VictimReason,
-        WaitView as LockWait,
+        CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentLockKind,
+        IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode, LockOptions, LockStats,
+        LockTableKind, MAX_BLOCKERS, Mode, Partitioner, Refusal, VictimPolicy, VictimReason,
     };
     pub use foreshore_pages::{FreeSpaceKind, PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::{LogInsert, LogOptions};

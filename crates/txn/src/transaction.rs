@@ -1,7 +1,7 @@
 //! A transaction as its owner uses it.
 
 mod change;
-mod crowd;
+mod company;
 mod cursor;
 mod escalation;
 mod log_room;

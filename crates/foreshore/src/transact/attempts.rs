@@ -10,7 +10,7 @@ use super::{Run, TransactOptions};
 use crate::{
     ReadMode,
     error::{Error, Result},
-    log_turn::{LogTurns, Turn},
+    log_turn::{LogTurn, LogTurns},
 };
 
 /// The first pause is at most this long; each later one may be twice as long as the one before.
@@ -24,7 +24,7 @@ pub(super) struct Attempts<'a> {
     deadline: Option<Instant>,
     /// `None`: it takes no part in them.
     log_turns: Option<&'a LogTurns>,
-    turn: Option<Turn<'a>>,
+    turn: Option<LogTurn<'a>>,
     read_mode: ReadMode,
     /// Those that count against [`TransactOptions::retries`].
     count: u32,

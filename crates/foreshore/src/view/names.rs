@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use foreshore_base::TableId;
-use foreshore_txn::{
-    DeadlockEdge, DeadlockReport, LockBlocker, LockMode, LockPlace, LockRow, LockTransaction, LockWait,
-};
+use foreshore_txn::{DeadlockEdge, DeadlockReport, LockMode, lock};
 
 use super::{BlockerView, DeadlockView, LockTarget, LockView, TransactionView, WaitView, keys::readable};
 use crate::{
@@ -48,20 +46,20 @@ impl Names {
         }
     }
 
-    fn target(&self, place: LockPlace) -> LockTarget {
+    fn target(&self, place: lock::LockTarget) -> LockTarget {
         match place {
-            LockPlace::Table(TableId::VOLUME) => LockTarget::Database,
-            LockPlace::Table(table) => LockTarget::Table { table: self.table(table) },
-            LockPlace::Key(table, key) => {
+            lock::LockTarget::Table(TableId::VOLUME) => LockTarget::Database,
+            lock::LockTarget::Table(table) => LockTarget::Table { table: self.table(table) },
+            lock::LockTarget::Key(table, key) => {
                 let key_type = self.0.get(&table).map_or("", |table| &table.key_type);
                 LockTarget::Key { table: self.table(table), key: readable(key_type, &key) }
             }
-            LockPlace::BeforeAll(table) => LockTarget::BelowFirstKey { table: self.table(table) },
-            LockPlace::Name(name) => LockTarget::Unknown { name: name.bits() },
+            lock::LockTarget::BeforeAll(table) => LockTarget::BelowFirstKey { table: self.table(table) },
+            lock::LockTarget::Name(name) => LockTarget::Unknown { name: name.bits() },
         }
     }
 
-    pub(super) fn lock(&self, lock: LockRow) -> LockView {
+    pub(super) fn lock(&self, lock: lock::LockView) -> LockView {
         LockView {
             target: self.target(lock.target),
             transaction: lock.txn.into(),
@@ -72,7 +70,7 @@ impl Names {
         }
     }
 
-    pub(super) fn wait(&self, wait: LockWait) -> WaitView {
+    pub(super) fn wait(&self, wait: lock::WaitView) -> WaitView {
         WaitView {
             target: self.target(wait.target),
             transaction: wait.txn.into(),
@@ -96,9 +94,9 @@ impl Names {
                 open_for: None,
             },
             target: self.target(match (edge.key, edge.mode) {
-                (Some(key), _) => LockPlace::Key(edge.table, key),
-                (None, LockMode::Key(_)) => LockPlace::BeforeAll(edge.table),
-                (None, LockMode::Table(_)) => LockPlace::Table(edge.table),
+                (Some(key), _) => lock::LockTarget::Key(edge.table, key),
+                (None, LockMode::Key(_)) => lock::LockTarget::BeforeAll(edge.table),
+                (None, LockMode::Table(_)) => lock::LockTarget::Table(edge.table),
             }),
             wanted: edge.mode,
             held: edge.held,
@@ -124,8 +122,8 @@ impl Names {
     }
 }
 
-impl From<LockBlocker> for BlockerView {
-    fn from(blocker: LockBlocker) -> BlockerView {
+impl From<lock::BlockerView> for BlockerView {
+    fn from(blocker: lock::BlockerView) -> BlockerView {
         BlockerView {
             transaction: blocker.txn.into(),
             mode: blocker.mode,
@@ -135,9 +133,9 @@ impl From<LockBlocker> for BlockerView {
     }
 }
 
-impl From<LockTransaction> for TransactionView {
-    fn from(txn: LockTransaction) -> TransactionView {
-        let LockTransaction { txn, label, priority, begun_at, open_for, .. } = txn;
+impl From<lock::TxnView> for TransactionView {
+    fn from(txn: lock::TxnView) -> TransactionView {
+        let lock::TxnView { txn, label, priority, begun_at, open_for, .. } = txn;
         TransactionView { id: txn.0, label, priority, begun_at, open_for }
     }
 }

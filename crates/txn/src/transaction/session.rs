@@ -12,7 +12,7 @@ use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::{RecordKind, Urgency};
 
 use super::{
-    crowd::Company,
+    company::Company,
     escalation::{Entered, Escalation},
     parted::Parted,
     planned::Protocol,

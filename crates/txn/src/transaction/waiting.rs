@@ -1,7 +1,9 @@
-//! How long a transaction waits.
+//! How long a transaction waits, and whether it had to.
 
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{CancelToken, WaitPolicy};
+
+use super::Txn;
 
 /// How long a transaction waits for locks.
 #[derive(Clone, Debug, Default)]
@@ -17,5 +19,12 @@ impl Waiting {
     pub(crate) fn policy(&self) -> WaitPolicy<'_> {
         let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
         WaitPolicy { deadline, timeout, no_wait, cancel: cancel.as_ref() }
+    }
+}
+
+impl Txn {
+    /// Whether it had to wait for a lock on a key.
+    pub fn has_waited(&self) -> bool {
+        self.session.owner.has_waited()
     }
 }

@@ -109,11 +109,6 @@ impl Txn {
         self.session.look_for_company();
     }
 
-    /// Whether it had to wait for a lock on a key.
-    pub fn has_waited(&self) -> bool {
-        self.session.owner.has_waited()
-    }
-
     /// After it was refused for want of room in the log, or ended for that: whether it is large and others had a part
     /// in that, so that it may well come to its end when it runs alone.
     pub fn was_crowded(&self) -> bool {
