@@ -26,12 +26,12 @@ use crate::{
     error::{Error, Result},
     nested,
     pipeline::CommitTicket,
-    plan::Planner,
+    plan::{Planner, Steps},
     transact::TransactOptions,
     transaction::Transaction,
 };
 pub use procedure::{Procedure, Serving};
-use task::{Client, Task};
+use task::{Again, Client, Task};
 
 /// A transaction that was given to the threads of partitioned execution. Made by [`Plan::submit`](crate::Plan::submit).
 ///
@@ -281,13 +281,7 @@ where
         (self.body)(tx)
     }
 
-    fn end(
-        &mut self,
-        ended: Ended<R>,
-        database: Option<Database>,
-        _: &mut Planner<'static>,
-        _: &mut TransactOptions,
-    ) -> Option<Database> {
+    fn end(&mut self, ended: Ended<R>, database: Option<Database>, _: Steps<'static>) -> Option<Again> {
         // Whoever waits may open the database again.
         drop(database);
         self.cell.end(ended);

@@ -18,7 +18,7 @@ use foreshore_orthrus::Partitions;
 
 use super::{
     Ended, end_of_a_fork, lost,
-    task::{Client, Task},
+    task::{Again, Client, Task},
 };
 use crate::{
     database::Database,
@@ -160,6 +160,15 @@ struct Served<P> {
     desk: Arc<Desk<P>>,
 }
 
+/// How a procedure ends.
+enum End {
+    /// There are no more transactions, or it was stopped.
+    Done,
+    Panicked(Box<dyn Any + Send>),
+    /// The threads have ended before.
+    Lost,
+}
+
 impl<P: Procedure> Served<P> {
     /// Draws a transaction; the memory of the last one's plan is used again. What is wrong with its plan is told when
     /// it runs.
@@ -176,17 +185,46 @@ impl<P: Procedure> Served<P> {
         Some((options, Planner::checked(steps)))
     }
 
-    /// Brings the procedure back, which has ended: with this panic, or because the threads have.
-    fn leave(&mut self, panic: Option<Box<dyn Any + Send>>, lost: bool) {
+    /// Tells how the last transaction ended, and draws another one.
+    fn next(
+        &mut self,
+        ended: Ended<()>,
+        database: Option<&Database>,
+        steps: Steps<'static>,
+    ) -> Result<(TransactOptions, Planner<'static>), End> {
+        let result = match ended {
+            Ended::Committed((), ticket, _) => Ok(ticket),
+            Ended::Failed(error) => Err(error),
+            Ended::Panicked(panic) => return Err(End::Panicked(panic)),
+            Ended::Lost => return Err(End::Lost),
+        };
+        // All that it could draw would meet the same.
+        let over =
+            matches!(result, Err(Error::Closed { .. } | Error::Poisoned { .. } | Error::Forked { .. }));
+        let drawn = catch_unwind(AssertUnwindSafe(|| {
+            nested::within(|| {
+                if let Some(procedure) = &mut self.procedure {
+                    procedure.ended(result);
+                }
+                if over { None } else { self.draw(database?, steps) }
+            })
+        }));
+        end_of_a_fork(self.desk.partitions.is_forked());
+        drawn.map_err(End::Panicked)?.ok_or(End::Done)
+    }
+
+    /// Brings the procedure back, which has ended.
+    fn leave(&mut self, end: End) {
         let mut back = self.desk.back.lock();
         back.procedures.extend(self.procedure.take());
         back.left -= 1;
-        match &back.panic {
-            None => back.panic = panic,
+        match end {
+            End::Done => {}
+            End::Panicked(panic) if back.panic.is_none() => back.panic = Some(panic),
             // One is told. What another one carries may panic where it is dropped.
-            Some(_) => mem::forget(panic),
+            End::Panicked(panic) => mem::forget(panic),
+            End::Lost => back.lost = true,
         }
-        back.lost |= lost;
         drop(back);
         self.desk.changed.notify_all();
     }
@@ -202,53 +240,13 @@ impl<P: Procedure> Client for Served<P> {
         }
     }
 
-    fn end(
-        &mut self,
-        ended: Ended<()>,
-        database: Option<Database>,
-        planner: &mut Planner<'static>,
-        options: &mut TransactOptions,
-    ) -> Option<Database> {
-        let result = match ended {
-            Ended::Committed((), ticket, _) => Ok(ticket),
-            Ended::Failed(error) => Err(error),
-            Ended::Panicked(panic) => {
+    fn end(&mut self, ended: Ended<()>, database: Option<Database>, steps: Steps<'static>) -> Option<Again> {
+        match self.next(ended, database.as_ref(), steps) {
+            Ok((options, planner)) => database.map(|database| Again { database, planner, options }),
+            Err(end) => {
+                // Who waits may open the database anew.
                 drop(database);
-                self.leave(Some(panic), false);
-                return None;
-            }
-            Ended::Lost => {
-                drop(database);
-                self.leave(None, true);
-                return None;
-            }
-        };
-        let steps = planner.take_steps();
-        // All that it could draw would meet the same.
-        let over =
-            matches!(result, Err(Error::Closed { .. } | Error::Poisoned { .. } | Error::Forked { .. }));
-        let drawn = catch_unwind(AssertUnwindSafe(|| {
-            nested::within(|| {
-                if let Some(procedure) = &mut self.procedure {
-                    procedure.ended(result);
-                }
-                if over { None } else { self.draw(database.as_ref()?, steps) }
-            })
-        }));
-        end_of_a_fork(self.desk.partitions.is_forked());
-        match drawn {
-            Ok(Some(drawn)) => {
-                (*options, *planner) = drawn;
-                database
-            }
-            Ok(None) => {
-                drop(database);
-                self.leave(None, false);
-                None
-            }
-            Err(panic) => {
-                drop(database);
-                self.leave(Some(panic), false);
+                self.leave(end);
                 None
             }
         }
@@ -333,7 +331,7 @@ impl Database {
                 Some((options, planner)) => {
                     partitions.submit(Box::new(Task::new(self.clone(), options, planner, served)));
                 }
-                None => served.leave(None, false),
+                None => served.leave(End::Done),
             }
         }
         Ok(serving)

@@ -12,7 +12,7 @@ use crate::{
     database::Database,
     error::{Error, RefusedLock, Result},
     nested,
-    plan::Planner,
+    plan::{Planner, Steps},
     transact::{self, Run, Session, TransactOptions},
     transaction::Transaction,
 };
@@ -33,15 +33,21 @@ pub(super) trait Client: Send {
     /// Runs the transaction; again, after a deadlock or a miss.
     fn run(&mut self, tx: &mut Transaction) -> Result<Self::Output>;
 
-    /// Is told that the transaction has ended, and has let go of everything but `database`. That comes back if there is
-    /// another transaction to be run, as `planner` and `options` say now. After [`Ended::Lost`] there is none.
+    /// Is told that the transaction has ended, and has let go of everything but `database`. Whether there is another one
+    /// to be run, whose plan may use the memory of `steps`; after [`Ended::Lost`] there is none.
     fn end(
         &mut self,
         ended: Ended<Self::Output>,
         database: Option<Database>,
-        planner: &mut Planner<'static>,
-        options: &mut TransactOptions,
-    ) -> Option<Database>;
+        steps: Steps<'static>,
+    ) -> Option<Again>;
+}
+
+/// Another transaction of a client.
+pub(super) struct Again {
+    pub(super) database: Database,
+    pub(super) planner: Planner<'static>,
+    pub(super) options: TransactOptions,
 }
 
 /// What the threads work at: one transaction of a client, and perhaps another one after it.
@@ -118,12 +124,12 @@ impl<C: Client> Task<C> {
         self.tx = None;
         // If telling goes wrong, that was it.
         self.told = true;
-        let Task { database, planner, options, client, .. } = self;
-        let Some(database) = client.end(ended, database.take(), planner, options) else {
-            return Next::Done;
-        };
+        let (database, steps) = (self.database.take(), self.planner.take_steps());
+        let Some(again) = self.client.end(ended, database, steps) else { return Next::Done };
         self.told = false;
-        self.database = Some(database);
+        self.database = Some(again.database);
+        self.planner = again.planner;
+        self.options = again.options;
         self.deadline = self.options.deadline_from_now();
         self.patience = None;
         self.age = None;
@@ -309,17 +315,13 @@ impl<C: Client> Drop for Task<C> {
             return;
         }
         self.tx = None;
-        let then = self.then.take();
-        let Task { database, planner, options, client, .. } = self;
-        let mut database = database.take();
-        if let Some(Then::End(ended)) = then {
+        let (mut database, steps) = (self.database.take(), self.planner.take_steps());
+        if let Some(Then::End(ended)) = self.then.take() {
             // It has come to its end, and was dropped before it could tell.
-            database = client.end(ended, database, planner, options);
-            if database.is_none() {
-                return;
-            }
+            let Some(again) = self.client.end(ended, database, steps) else { return };
+            database = Some(again.database);
         }
-        let database = client.end(Ended::Lost, database, planner, options);
-        debug_assert!(database.is_none(), "nobody is left to run another one");
+        let again = self.client.end(Ended::Lost, database, Steps::default());
+        debug_assert!(again.is_none(), "nobody is left to run another one");
     }
 }
