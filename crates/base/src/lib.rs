@@ -9,6 +9,7 @@ mod ids;
 pub mod key;
 pub mod limits;
 mod printable;
+mod tuple;
 
 pub use error::{CorruptionSite, Result, StorageError, is_disk_full};
 pub use ids::{FrameIndex, Lsn, PageId, SlotIndex, TableId, TxnId};

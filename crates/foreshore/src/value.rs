@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use foreshore_base::limits::MAX_VALUE_BYTES;
+use foreshore_base::{limits::MAX_VALUE_BYTES, tuple_coding};
 
 /// Bytes that do not decode as the value type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -297,50 +297,13 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-macro_rules! tuple_value {
-    ($($field:ident $index:tt),+; $last:ident $last_index:tt) => {
-        impl<$($field: Value,)+ $last: Value> Value for ($($field,)+ $last,) {
-            type Owned = ($($field::Owned,)+ $last::Owned,);
-
-            fn type_name() -> Cow<'static, str> {
-                let names = [$($field::type_name(),)+ $last::type_name()];
-                format!("({})", names.join(", ")).into()
-            }
-
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_inner(out);)+
-                self.$last_index.encode(out);
-            }
-
-            fn encode_inner(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_inner(out);)+
-                self.$last_index.encode_inner(out);
-            }
-
-            #[allow(non_snake_case, reason = "the fields have no other names")]
-            fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueDecodeError> {
-                $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
-                let $last = $last::decode(bytes)?;
-                Ok(($($field,)+ $last,))
-            }
-
-            #[allow(non_snake_case, reason = "the fields have no other names")]
-            fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), ValueDecodeError> {
-                $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
-                let ($last, bytes) = $last::decode_inner(bytes)?;
-                Ok((($($field,)+ $last,), bytes))
-            }
-        }
-    };
-}
-
-tuple_value!(A 0; B 1);
-tuple_value!(A 0, B 1; C 2);
-tuple_value!(A 0, B 1, C 2; D 3);
-tuple_value!(A 0, B 1, C 2, D 3; E 4);
-tuple_value!(A 0, B 1, C 2, D 3, E 4; F 5);
-tuple_value!(A 0, B 1, C 2, D 3, E 4, F 5; G 6);
-tuple_value!(A 0, B 1, C 2, D 3, E 4, F 5, G 6; H 7);
+tuple_coding!(Value, ValueDecodeError: A 0; B 1);
+tuple_coding!(Value, ValueDecodeError: A 0, B 1; C 2);
+tuple_coding!(Value, ValueDecodeError: A 0, B 1, C 2; D 3);
+tuple_coding!(Value, ValueDecodeError: A 0, B 1, C 2, D 3; E 4);
+tuple_coding!(Value, ValueDecodeError: A 0, B 1, C 2, D 3, E 4; F 5);
+tuple_coding!(Value, ValueDecodeError: A 0, B 1, C 2, D 3, E 4, F 5; G 6);
+tuple_coding!(Value, ValueDecodeError: A 0, B 1, C 2, D 3, E 4, F 5, G 6; H 7);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::tuple_coding;
+
 /// Bytes that do not decode as the key type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes do not decode as {expected}")]
@@ -258,48 +260,11 @@ impl<const N: usize> Key for [u8; N] {
     }
 }
 
-macro_rules! tuple_key {
-    ($($field:ident $index:tt),+; $last:ident $last_index:tt) => {
-        impl<$($field: Key,)+ $last: Key> Key for ($($field,)+ $last,) {
-            type Owned = ($($field::Owned,)+ $last::Owned,);
-
-            fn type_name() -> Cow<'static, str> {
-                let names = [$($field::type_name(),)+ $last::type_name()];
-                format!("({})", names.join(", ")).into()
-            }
-
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_inner(out);)+
-                self.$last_index.encode(out);
-            }
-
-            fn encode_inner(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_inner(out);)+
-                self.$last_index.encode_inner(out);
-            }
-
-            #[allow(non_snake_case, reason = "the fields of a tuple are named by their type parameters")]
-            fn decode(bytes: &[u8]) -> Result<Self::Owned, KeyDecodeError> {
-                $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
-                let $last = $last::decode(bytes)?;
-                Ok(($($field,)+ $last,))
-            }
-
-            #[allow(non_snake_case, reason = "the fields of a tuple are named by their type parameters")]
-            fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), KeyDecodeError> {
-                $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
-                let ($last, bytes) = $last::decode_inner(bytes)?;
-                Ok((($($field,)+ $last,), bytes))
-            }
-        }
-    };
-}
-
-tuple_key!(A 0; B 1);
-tuple_key!(A 0, B 1; C 2);
-tuple_key!(A 0, B 1, C 2; D 3);
-tuple_key!(A 0, B 1, C 2, D 3; E 4);
-tuple_key!(A 0, B 1, C 2, D 3, E 4; F 5);
+tuple_coding!(Key, KeyDecodeError: A 0; B 1);
+tuple_coding!(Key, KeyDecodeError: A 0, B 1; C 2);
+tuple_coding!(Key, KeyDecodeError: A 0, B 1, C 2; D 3);
+tuple_coding!(Key, KeyDecodeError: A 0, B 1, C 2, D 3; E 4);
+tuple_coding!(Key, KeyDecodeError: A 0, B 1, C 2, D 3, E 4; F 5);
 
 #[cfg(test)]
 mod tests {

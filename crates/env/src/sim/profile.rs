@@ -15,7 +15,6 @@
 //! - M: Intel's Memory Latency Checker 3.11b on two Xeons 6980P, three dies each, shown in a discussion of ik_llama.cpp: 80 ns within a
 //!   die, 99 to 140 between two, 372 to 452 between sockets, of which 80, 120 and 400 are taken; memory 102 to 209, and 394 to 513.
 //! - E: estimated, by us, from the neighbouring figures and from what is generally known of the machine.
-//!
 //! - P: a pause takes "about 10 cycles" on Intel's processors before Skylake and "as many as 140" since then (Intel's optimization
 //!   manual, 2.6.4, as quoted at github.com/MicrosoftDocs/SupportArticles-docs/pull/1100); 14 to 17, and 125 to 150, were measured for
 //!   .NET (github.com/dotnet/coreclr/pull/14739). On AMD's processors it takes from 10 to 50, by the model
@@ -28,10 +27,9 @@
 //! Computation is not seen by the simulator. Before each access it charges a time that depends on the part of the
 //! engine, and on whether the word follows the one before (it is copied or compared, a few instructions) or lies
 //! elsewhere (the program has to find out where: 30 to 40 instructions of the engine, 20 to 25 in locks and messages, 4
-//! in latches, by callgrind). The times of `vm2-zen4` are one set for seven workloads, measured on that machine; those
-//! of `vm2`, the same machine with Zen 5, were 0.65 of them for TPC-B, YCSB and locks when it was measured last, and
-//! are taken to be that. Older machines are taken to need half as many cycles more than `epyc2x96` would have by an
-//! older measurement, in-order ones twice as many.
+//! in latches, by callgrind). The times of `vm2-zen4` are one set for seven workloads, measured there; those of `vm2`,
+//! with Zen 5, are taken to be 0.65 of them, as they were for TPC-B, YCSB and locks. Older machines are taken to need
+//! half as many cycles more than `epyc2x96` would have by an older measurement, in-order ones twice as many.
 //!
 //! Single accesses of `vm2-zen4`, by `foreshore bench memory` and a program like it: 2.0 to 2.3 ns for an atomic
 //! change; 25 ns for a pause; 16 ns for a line of 4 MiB that are followed, 130 to 230 ns for one of 128 (135 are
