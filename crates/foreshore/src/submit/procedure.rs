@@ -244,7 +244,7 @@ impl<P: Procedure> Client for Served<P> {
         match self.next(ended, database.as_ref(), steps) {
             Ok((options, planner)) => database.map(|database| Again { database, planner, options }),
             Err(end) => {
-                // Who waits may open the database anew.
+                // Whoever waits may open the database again.
                 drop(database);
                 self.leave(end);
                 None
