@@ -172,7 +172,7 @@ impl Space {
         };
         let space = Space::new(u64::from(span), pages, kind);
         if !salvage {
-            space.forget_unformatted_span(file, path)?;
+            space.forget_unformatted_spans(file, path)?;
         }
         Ok((space, horizon))
     }
@@ -212,17 +212,16 @@ impl Space {
     }
 
     /// A crash between the growth into a new span and the record that formats its bitmap page leaves a span that
-    /// nobody has used: the file is taken to end before it.
-    fn forget_unformatted_span(&self, file: &dyn DiskFile, path: &Path) -> Result<()> {
-        let pages = self.page_count();
-        let start = pages.saturating_sub(1) / self.span * self.span;
-        if start == 0 {
-            return Ok(());
-        }
+    /// nobody has used: the file is taken to end before it. Earlier versions could leave several, by writing a page
+    /// that they had cut off.
+    fn forget_unformatted_spans(&self, file: &dyn DiskFile, path: &Path) -> Result<()> {
         let mut page = PageBuffer::zeroed();
-        file.read_exact_at(&mut page.0, (start + BITMAP_INDEX) * PAGE_BYTES as u64)
-            .map_err(StorageError::io("read the last bitmap page of", path))?;
-        if page.0.iter().all(|byte| *byte == 0) {
+        while let start @ 1.. = self.page_count().saturating_sub(1) / self.span * self.span {
+            file.read_exact_at(&mut page.0, (start + BITMAP_INDEX) * PAGE_BYTES as u64)
+                .map_err(StorageError::io("read the last bitmap page of", path))?;
+            if page.0.iter().any(|byte| *byte != 0) {
+                break;
+            }
             self.pages.store(start, Ordering::Release);
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! page that was visited early and changed again before the sweep ended has a change below that LSN which is not in the
 //! file. The horizon here is the log's end *before* the sweep. PAGE-8 in the README has the argument.
 
-use foreshore_base::{FrameIndex, Lsn, Result, StorageError};
+use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
     sabotage::{Fault, planted},
     sync::atomic::Ordering,
@@ -20,6 +20,8 @@ const BATCH_PAGES: usize = 16;
 const QUIET_PAGES: u64 = 256;
 /// How many frames have their dirty ones sorted at a time. Each takes eight bytes of memory.
 const SORTED_FRAMES: usize = 1 << 16;
+/// How often pages are written that stay dirty because somebody latched them meanwhile.
+const WRITE_ROUNDS: u32 = 4;
 
 impl BufferPool {
     /// Moves the redo horizon to the log's end and makes durable in the data file every change that was logged before
@@ -46,6 +48,19 @@ impl BufferPool {
         let _one_at_a_time = self.sweeping.lock();
         self.write_dirty(|_| true)?;
         self.sync()
+    }
+
+    /// Writes the pages from `first` on, which nobody changes any more, until none is dirty; false: one was latched again
+    /// and again while it was written. By the holder of `sweeping`.
+    pub(crate) fn write_from(&self, first: PageId) -> Result<bool> {
+        let is_left = |place: FrameRef<'_>| place.frame.page() >= first && place.frame.is_dirty();
+        for _ in 0..WRITE_ROUNDS {
+            self.write_dirty(is_left)?;
+            if !self.all_frames().any(is_left) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(crate) fn sync(&self) -> Result<()> {

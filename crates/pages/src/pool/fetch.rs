@@ -276,8 +276,8 @@ impl BufferPool {
         if self.is_in_file(id) { error } else { self.not_in_file(id) }
     }
 
-    /// Frees the frame of a page that was cut off. One that somebody holds, or is just bringing in, stays: it is clean,
-    /// its page is nobody's, and if there is such a page again, it is written whole.
+    /// Frees the frame of a page that was cut off. One that somebody holds, or is just bringing in, stays: it is clean
+    /// (PAGE-15), its page is nobody's, and if there is such a page again, it is written whole.
     pub(crate) fn forget(&self, id: PageId) {
         let Some(place) = self.resident(id) else { return };
         if let Some(guard) = place.frame.latch.try_exclusive()

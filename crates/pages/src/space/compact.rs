@@ -131,12 +131,17 @@ impl<'p> Compaction<'p> {
     }
 
     /// Cuts the file, durably, if the compaction was not ended to make way for somebody; gives how many pages that
-    /// were. Every checkpoint that recovery could begin at began after [`Compaction::choose_end`] (PAGE-15).
+    /// were. Every checkpoint that recovery could begin at began after [`Compaction::choose_end`] (PAGE-15). Nothing is
+    /// cut off either while somebody keeps what would be from being written.
     pub fn cut(self, NewEnd(end): NewEnd) -> Result<u64> {
         let pool = self.pool;
         let space = &pool.space;
         // Nobody closes the pool. First: a sweep waits for latches, whose holders may wait for the file to grow.
         let _sweeping = pool.sweeping.lock();
+        // Nobody changes these pages any more, so they stay clean, unless the ceiling is lifted.
+        if !pool.write_from(PageId(end as u32))? {
+            return Ok(0);
+        }
         // Nobody grows the file, nor lifts the ceiling.
         let mut reserved = space.growing.lock();
         pool.check_open()?;

@@ -1,9 +1,14 @@
 //! Giving space back: what is cut off, what is not, and what a crash makes of it (PAGE-15).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use foreshore_base::{Lsn, PageId, limits::PAGE_BYTES};
-use foreshore_env::{random::Xorshift, thread, time::Duration};
+use foreshore_env::{
+    disk::{Disk, OpenMode},
+    random::Xorshift,
+    thread,
+    time::Duration,
+};
 use foreshore_testkit::CrashMode;
 use foreshore_wal::Urgency;
 
@@ -14,7 +19,7 @@ use crate::{
 };
 
 fn file_pages(world: &World) -> u64 {
-    world.disk.read_file(std::path::Path::new(DATA)).unwrap().len() as u64 / PAGE_BYTES as u64
+    world.disk.read_file(Path::new(DATA)).unwrap().len() as u64 / PAGE_BYTES as u64
 }
 
 /// Moves a page of the world, which nothing refers to; gives its new id.
@@ -213,4 +218,68 @@ fn a_compaction_disturbs_nobody() {
         World::recover(world.disk.after_crash(CrashMode::DropUnsynced), &options(40), horizon).unwrap();
     check(&crashed, &pages);
     assert!(horizon > Lsn::ZERO);
+}
+
+/// Somebody who had waited for a page when it moved gets its latch while the sweep writes it, finds that it is retired,
+/// and lets go: the page stays dirty, though the file has it. It was written again when it had been cut off, and the
+/// file was as long as before, with holes where the bitmaps should have been.
+#[test]
+fn a_page_that_stayed_dirty_is_not_written_behind_the_new_end() {
+    let world = World::create(600);
+    let mut pages = sparse(&world, 450, 100);
+    world.pool.sweep().unwrap();
+    let least = world.pool.least_page_count().unwrap();
+    let mut compaction = world.pool.begin_compaction(least).unwrap();
+    let last = compaction.pages_above().unwrap()[0];
+    assert!(last.0 > 3 * 128, "{last}: three spans behind the first");
+    // The sweep waits for the log when it has copied what it writes.
+    world.disk.hold_syncs(true);
+    move_all(&world, &mut compaction, &mut pages);
+    let end = compaction.choose_end().unwrap();
+    thread::scope(|scope| {
+        let sweep = scope.spawn(|| world.pool.sweep().unwrap());
+        while !world.pool.resident(last).unwrap().frame.is_in_transit() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(world.pool.exclusive(last).unwrap());
+        world.disk.hold_syncs(false);
+        sweep.join().unwrap()
+    });
+    assert!(compaction.cut(end).unwrap() > 0);
+    assert_eq!(file_pages(&world), least);
+    check(&world, &pages);
+    let horizon = world.pool.sweep().unwrap();
+    world.pool.flush_all().unwrap();
+    assert_eq!(file_pages(&world), least);
+    world.flush_log().unwrap();
+    let again = World::recover(world.disk.after_crash(CrashMode::KeepAll), &options(600), horizon).unwrap();
+    check(&again, &pages);
+    for number in 0..400 {
+        pages.insert(again.allocate(3000 + number).unwrap(), 3000 + number);
+    }
+    check(&again, &pages);
+}
+
+/// What such a page left behind: a file that is long again, with several spans of zeros before it. Only the last of
+/// them was passed over, and the file could not be read.
+#[test]
+fn a_file_that_a_page_behind_its_end_made_long_again_is_healed() {
+    let world = World::create(600);
+    let mut pages: BTreeMap<_, _> = (0..40).map(|number| (world.allocate(number).unwrap(), number)).collect();
+    let horizon = world.pool.sweep().unwrap();
+    let before = world.pool.page_count();
+    assert!(before <= 128);
+    let stray = 3 * 128 + 60;
+    let file = world.disk.open(Path::new(DATA), OpenMode::ReadWrite).unwrap();
+    file.write_all_at(&[1; PAGE_BYTES], stray * PAGE_BYTES as u64).unwrap();
+    file.set_len((stray + 4) * PAGE_BYTES as u64).unwrap();
+    world.flush_log().unwrap();
+    let again = World::recover(world.disk.after_crash(CrashMode::KeepAll), &options(600), horizon).unwrap();
+    assert_eq!(again.pool.page_count(), 128);
+    check(&again, &pages);
+    for number in 0..400 {
+        pages.insert(again.allocate(3000 + number).unwrap(), 3000 + number);
+    }
+    check(&again, &pages);
+    again.pool.sweep().unwrap();
 }
