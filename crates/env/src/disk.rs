@@ -12,6 +12,8 @@ use std::{
     sync::Arc,
 };
 
+use rustix::io::Errno;
+
 pub use overlay::Overlay;
 pub use parts::Parts;
 
@@ -34,6 +36,12 @@ pub enum OpenMode {
     CreateNew,
 }
 
+/// Whether an error of opening a file says that, for the moment, neither this process nor perhaps any other can open one
+/// more: nothing has happened then.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 /// A directory tree of files. Paths are passed as given; symbolic links in the last component are refused.
 ///
 /// What a crash may undo: everything that no completed [`DiskFile::sync`] or [`Disk::sync_directory`] covers.
@@ -46,6 +54,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Makes names durable: files made, renamed or removed in this directory.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Opens a directory, for whoever will have to sync it when no more files can be opened. `None`: this disk has
+    /// [`Disk::sync_directory`] only.
+    fn open_directory(&self, _path: &Path) -> io::Result<Option<Box<dyn DiskDirectory>>> {
+        Ok(None)
+    }
 
     /// Names in a directory, unsorted.
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
@@ -85,6 +99,12 @@ fn without_dots(path: &Path) -> PathBuf {
         }
     }
     plain
+}
+
+/// An open directory.
+pub trait DiskDirectory: Send + Sync + fmt::Debug {
+    /// As [`Disk::sync_directory`].
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file. Reads and writes name their place, so any number of threads may use it at the same time.

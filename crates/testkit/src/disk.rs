@@ -88,6 +88,8 @@ struct Faults {
     sync_delay: std::time::Duration,
     /// Syncs wait until this is over.
     syncs_held: bool,
+    /// No file can be opened.
+    out_of_files: bool,
     /// Syncs of files in this directory, and below it, do nothing and say that they did.
     lying: Option<PathBuf>,
 }
@@ -186,6 +188,12 @@ impl FaultyDisk {
     /// Leaves room for `bytes` more (in blocks of 4 KiB); what needs more fails with `StorageFull`. `None`: no end.
     pub fn set_free_space(&self, bytes: Option<u64>) {
         self.state.lock().faults.free_blocks = bytes.map(|bytes| bytes / BLOCK_BYTES as u64);
+    }
+
+    /// Lets whatever has to open something fail, as in a process that has as many open files as it may, until this is
+    /// called with `false`.
+    pub fn set_out_of_files(&self, out_of_files: bool) {
+        self.state.lock().faults.out_of_files = out_of_files;
     }
 
     /// What [`FaultyDisk::set_free_space`] has left, in bytes.

@@ -65,7 +65,7 @@ impl Log {
         }
         let geometry = Geometry::new(options.segment());
         let base = geometry.base(base);
-        let store = Store::new(disk, directory, log_id, geometry, VecDeque::new(), Vec::new());
+        let store = Store::new(disk, directory, log_id, geometry, VecDeque::new(), Vec::new())?;
         let last = store.make(base)?;
         let end = geometry.next_start(base);
         let found = Found { store, geometry, last, end, sealed: false };

@@ -95,7 +95,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     for (_, path) in &spares {
         scan.clear_coming(&*disk, path, log_id, last.base)?;
     }
-    let store = Store::new(disk, directory, log_id, geometry, live, spares);
+    let store = Store::new(disk, directory, log_id, geometry, live, spares)?;
     store.recycle(segments[..first].iter().map(|(_, path)| path.clone()).collect())?;
     Ok(Found { store, geometry, last, end, sealed })
 }

@@ -24,7 +24,7 @@ use std::{
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode},
+    disk::{Disk, DiskDirectory, DiskFile, OpenMode, is_out_of_files},
     sabotage::{Fault, planted},
     sync::{Arc, Mutex},
 };
@@ -61,6 +61,8 @@ impl Segment {
 pub(crate) struct Store {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
+    /// Open, because names are synced when perhaps nothing can be opened.
+    opened: Option<Box<dyn DiskDirectory>>,
     log_id: u64,
     geometry: Geometry,
     files: Mutex<Files>,
@@ -118,6 +120,21 @@ fn spare_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(SPARE_PREFIX)?.parse().ok()
 }
 
+/// A file that will be the next segment.
+struct Next {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    is_new: bool,
+}
+
+/// `None`: what was to be opened cannot be for the moment, and can later.
+fn unless_out_of_files<T>(opened: Result<T>) -> Result<Option<T>> {
+    match opened {
+        Err(StorageError::Io { source, .. }) if is_out_of_files(&source) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 impl Store {
     /// A store of these segments and spares.
     pub(crate) fn new(
@@ -127,12 +144,13 @@ impl Store {
         geometry: Geometry,
         live: VecDeque<Segment>,
         spares: Vec<(u64, PathBuf)>,
-    ) -> Store {
+    ) -> Result<Store> {
         let next_spare = spares.iter().map(|(number, _)| number.saturating_add(1)).max().unwrap_or(0);
         let spares = spares.into_iter().map(|(_, path)| path).collect();
         let files = Mutex::new(Files { live, coming: VecDeque::new(), spares, making: false, next_spare });
         let preparing = Mutex::new(());
-        Store { disk, directory: directory.to_owned(), log_id, geometry, files, preparing }
+        let opened = disk.open_directory(directory).map_err(StorageError::io("open", directory))?;
+        Ok(Store { disk, directory: directory.to_owned(), opened, log_id, geometry, files, preparing })
     }
 
     pub(crate) fn log_id(&self) -> u64 {
@@ -160,24 +178,27 @@ impl Store {
         let _one_at_a_time = self.preparing.lock();
         match self.segment(base) {
             Some(segment) => Ok(segment),
-            None => self.prepare_alone(base),
+            None => self.prepare_from(self.open_next()?, base),
         }
     }
 
-    /// Prepares the segment behind the one at `base`, if that is the newest one, from a spare, if there is one.
-    pub(crate) fn prepare_after(&self, base: u64) -> Result<()> {
+    /// Prepares the segment behind the one at `base`, if that is the newest one, from a spare, if there is one. False:
+    /// for the moment the spare cannot be opened; nothing has happened.
+    pub(crate) fn prepare_after(&self, base: u64) -> Result<bool> {
         let _one_at_a_time = self.preparing.lock();
         let is_due = {
             let files = self.files.lock();
             !files.spares.is_empty() && files.newest().is_some_and(|newest| newest.base == base)
         };
         if is_due {
-            self.prepare_alone(base + self.geometry.segment_bytes())?;
+            let Some(next) = unless_out_of_files(self.open_next())? else { return Ok(false) };
+            self.prepare_from(next, base + self.geometry.segment_bytes())?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn prepare_alone(&self, base: u64) -> Result<Segment> {
+    /// Opens a spare, or a new file, for the next segment.
+    fn open_next(&self) -> Result<Next> {
         self.check_place()?;
         let recycled = {
             let mut files = self.files.lock();
@@ -190,7 +211,21 @@ impl Store {
             Some(path) => (path, OpenMode::ReadWrite),
             None => (self.spare_path(), OpenMode::CreateNew),
         };
-        let file = self.disk.open(&path, mode).map_err(StorageError::io("open", &path))?;
+        match self.disk.open(&path, mode) {
+            Ok(file) => Ok(Next { file, path, is_new }),
+            Err(error) => {
+                let failed = StorageError::io("open", &path)(error);
+                let mut files = self.files.lock();
+                // What was a spare is one again.
+                if std::mem::take(&mut files.making) {
+                    files.spares.push(path);
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    fn prepare_from(&self, Next { file, path, is_new }: Next, base: u64) -> Result<Segment> {
         let failed = |action: &'static str| StorageError::io(action, &path);
         let bytes = self.geometry.segment_bytes();
         if file.len().map_err(failed("measure"))? < bytes {
@@ -233,11 +268,13 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a spare, durably: another segment's space on the disk is the log's.
-    pub(crate) fn reserve(&self) -> Result<()> {
+    /// Makes a spare, durably: another segment's space on the disk is the log's. False: for the moment no file can be
+    /// opened; nothing has happened.
+    pub(crate) fn reserve(&self) -> Result<bool> {
         self.check_place()?;
         let path = self.spare_path();
-        let file = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path))?;
+        let made = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path));
+        let Some(file) = unless_out_of_files(made)? else { return Ok(false) };
         let reserved = file
             .allocate(0..self.geometry.segment_bytes())
             .map_err(StorageError::io("reserve space for", &path))
@@ -247,10 +284,10 @@ impl Store {
             // What it has taken is for others. The error that counts is the first.
             drop(file);
             let _ = self.disk.remove(&path);
-            return reserved;
+            return reserved.map(|()| true);
         }
         self.files.lock().spares.push(path);
-        Ok(())
+        Ok(true)
     }
 
     /// Up to which position there is space on the disk: segments, and spares that will become some.
@@ -343,6 +380,10 @@ impl Store {
     }
 
     fn sync_directory(&self) -> Result<()> {
-        self.disk.sync_directory(&self.directory).map_err(StorageError::io("sync", &self.directory))
+        let synced = match &self.opened {
+            Some(directory) => directory.sync(),
+            None => self.disk.sync_directory(&self.directory),
+        };
+        synced.map_err(StorageError::io("sync", &self.directory))
     }
 }

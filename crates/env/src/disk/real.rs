@@ -1,6 +1,7 @@
 //! The file system.
 #![allow(clippy::disallowed_types)]
 
+mod directory;
 mod past_cache;
 
 use std::{
@@ -20,8 +21,9 @@ use rustix::{
     io::retry_on_intr,
 };
 
-use super::{BLOCK_BYTES, Disk, DiskFile, OpenMode, Parts};
+use super::{BLOCK_BYTES, Disk, DiskDirectory, DiskFile, OpenMode, Parts};
 use crate::process::Owner;
+use directory::directory;
 use past_cache::PastCache;
 
 /// Permission bits of files: the owner alone.
@@ -71,14 +73,6 @@ fn regular(file: File) -> io::Result<File> {
     }
 }
 
-/// Refuses a link to a directory.
-fn directory(path: &Path) -> io::Result<&Path> {
-    if fs::symlink_metadata(path)?.is_symlink() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link"));
-    }
-    Ok(path)
-}
-
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
@@ -107,6 +101,10 @@ impl Disk for RealDisk {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
+    }
+
+    fn open_directory(&self, path: &Path) -> io::Result<Option<Box<dyn DiskDirectory>>> {
+        Ok(Some(Box::new(File::open(path)?)))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {

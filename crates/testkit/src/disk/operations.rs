@@ -7,7 +7,7 @@ use std::{
 };
 
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode},
+    disk::{Disk, DiskDirectory, DiskFile, OpenMode},
     sync::{Arc, Mutex, MutexGuard},
     thread,
     time::{Duration, Instant},
@@ -23,6 +23,9 @@ use super::{
 const HELD_SYNC_NAP: Duration = Duration::from_millis(1);
 /// How long a sync is held back at most, longer than any test is patient: one that fails meanwhile shall end.
 const LONGEST_HOLD: Duration = Duration::from_secs(600);
+
+/// What the system says of a process that has as many open files as it may.
+const EMFILE: i32 = 24;
 
 fn power_failure() -> io::Error {
     io::Error::other("the power failed (simulated)")
@@ -48,6 +51,21 @@ impl Operation {
 impl State {
     fn alive(&self) -> io::Result<()> {
         if self.crashed { Err(power_failure()) } else { Ok(()) }
+    }
+
+    /// Whether one more file can be opened.
+    fn may_open(&self) -> io::Result<()> {
+        self.alive()?;
+        if self.faults.out_of_files { Err(io::Error::from_raw_os_error(EMFILE)) } else { Ok(()) }
+    }
+
+    /// Makes names durable.
+    fn sync_names(&mut self, directory: &Path) -> io::Result<()> {
+        if !self.sync_operation(directory)? {
+            return Err(input_output_error());
+        }
+        self.names.sync(directory);
+        Ok(())
     }
 
     /// Counts an operation at which the power may fail.
@@ -111,7 +129,7 @@ impl State {
 impl Disk for FaultyDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state.lock();
-        state.alive()?;
+        state.may_open()?;
         let file = match (mode, state.names.get(path)) {
             (OpenMode::CreateNew, _) => {
                 if state.names.get(path).is_some() {
@@ -153,16 +171,25 @@ impl Disk for FaultyDisk {
         if state.names.get(path) != Some(Node::Directory) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if !state.sync_operation(path)? {
-            return Err(input_output_error());
+        state.may_open()?;
+        state.sync_names(path)
+    }
+
+    fn open_directory(&self, path: &Path) -> io::Result<Option<Box<dyn DiskDirectory>>> {
+        let state = self.state.lock();
+        state.may_open()?;
+        match state.names.get(path) {
+            Some(Node::Directory) => {
+                let state = Arc::clone(&self.state);
+                Ok(Some(Box::new(OpenDirectory { state, path: path.to_owned() })))
+            }
+            _ => Err(io::ErrorKind::NotFound.into()),
         }
-        state.names.sync(path);
-        Ok(())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let state = self.state.lock();
-        state.alive()?;
+        state.may_open()?;
         state.names.list(path)
     }
 
@@ -217,6 +244,18 @@ impl Disk for FaultyDisk {
             None => _ = state.locks.insert(path.to_owned(), 1),
         }
         Ok(Some(Box::new(HeldLock { state: Arc::clone(&self.state), path: path.to_owned() })))
+    }
+}
+
+#[derive(Debug)]
+struct OpenDirectory {
+    state: Arc<Mutex<State>>,
+    path: PathBuf,
+}
+
+impl DiskDirectory for OpenDirectory {
+    fn sync(&self) -> io::Result<()> {
+        self.state.lock().sync_names(&self.path)
     }
 }
 

@@ -8,6 +8,7 @@
 //! A thread of its own makes spares ahead of the tail (`maker.rs`). A thread that comes up to the limit before it has
 //! waits, as for room in the ring; if there is no more space, it is told that the log is full. Then a checkpoint may
 //! let segments go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
+//! The same happens while no file can be opened, because the process, or the system, has as many as it may.
 
 use foreshore_base::{Result, StorageError, is_disk_full};
 use foreshore_env::sync::atomic::Ordering;
@@ -60,25 +61,26 @@ impl Core {
     /// maker, or before there is one.
     pub(crate) fn reserve(&self) -> Result<()> {
         while !self.limit_work() && self.takes_space.load(Ordering::Relaxed) {
-            match self.store.reserve() {
-                Ok(()) => {}
-                Err(StorageError::Io { source, .. }) if is_disk_full(&source) => {
-                    self.disk_is_full.store(true, Ordering::Relaxed);
-                    // They are refused from now on.
-                    self.room_was_made();
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
+            let made = match self.store.reserve() {
+                Err(StorageError::Io { source, .. }) if is_disk_full(&source) => false,
+                made => made?,
+            };
+            if !made {
+                self.disk_is_full.store(true, Ordering::Relaxed);
+                // They are refused from now on.
+                self.room_was_made();
+                return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Prepares the segment behind the one that is written, when half of that is and there is a spare. By the maker.
-    pub(super) fn prepare_next(&self) -> Result<()> {
+    /// Prepares the segment behind the one that is written, when half of that is and there is a spare. By the maker,
+    /// who comes again if that was `false`: it could not be opened.
+    pub(super) fn prepare_next(&self) -> Result<bool> {
         let written = self.ring.written();
         let is_due = self.geometry.offset(written) >= self.geometry.segment_bytes() / 2;
-        if is_due { self.store.prepare_after(self.geometry.base(written)) } else { Ok(()) }
+        if is_due { self.store.prepare_after(self.geometry.base(written)) } else { Ok(true) }
     }
 
     /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher and the

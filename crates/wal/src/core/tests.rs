@@ -63,7 +63,8 @@ fn make_on(
         ..LogOptions::default()
     };
     let geometry = Geometry::new(options.segment());
-    let store = Store::new(Arc::new(disk), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new());
+    let store =
+        Store::new(Arc::new(disk), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new()).unwrap();
     let last = store.make(0).unwrap();
     let found = Found { store, geometry, last, end: FIRST_LSN.0, sealed: false };
     let core = Arc::new(Core::new(found, 1, FIRST_LSN.0, &options));
@@ -553,12 +554,12 @@ fn names_of_segments_and_spares_outlive_a_crash() {
     disk.create_directory(Path::new("/log")).unwrap();
     disk.sync_directory(Path::new("/")).unwrap();
     let geometry = Geometry::new(LogOptions { segment_bytes: 128 << 10, ..LogOptions::default() }.segment());
-    let store =
-        Store::new(Arc::new(disk.clone()), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new());
+    let shared = Arc::new(disk.clone());
+    let store = Store::new(shared, Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new()).unwrap();
     let second = geometry.segment_bytes();
     let steps: [(&str, usize, &dyn Fn()); 4] = [
         ("a new segment", 1, &|| _ = store.make(0).unwrap()),
-        ("a new spare", 2, &|| store.reserve().unwrap()),
+        ("a new spare", 2, &|| _ = store.reserve().unwrap()),
         ("a segment from a spare", 2, &|| _ = store.make(second).unwrap()),
         ("a spare from a segment", 2, &|| store.release_before(second).unwrap()),
     ];
@@ -567,4 +568,44 @@ fn names_of_segments_and_spares_outlive_a_crash() {
         let (now, after) = (disk.files(), disk.after_crash(CrashMode::DropUnsynced).files());
         assert_eq!((now.len(), &now), (count, &after), "{what}");
     }
+}
+
+/// What a process that has as many open files as it may made of its log: a spare could not be made, and the log was
+/// poisoned, although nothing had been written or synced. Now it is as on a full disk, for as long as that lasts.
+#[test]
+fn a_moment_without_files_to_open_is_no_fault() {
+    let disk = FaultyDisk::new();
+    let (core, flusher) = run(make_on(disk.clone(), LogInsert::default(), Duration::from_secs(3600)));
+    disk.set_out_of_files(true);
+    let refused = (0..1000).find_map(|_| append(&core, 1000).err());
+    assert!(matches!(refused, Some(StorageError::LogFull { disk_is_full: true, .. })), "{refused:?}");
+    // What there was is made durable.
+    let last = core.append(TxnId(1), Lsn::ZERO, KIND, &[], Purpose::Rollback).unwrap();
+    core.flush(last, None).unwrap();
+    disk.set_out_of_files(false);
+    eventually("work goes on", || append(&core, 1000).is_ok());
+    core.shut(Stop::Flushed);
+    flusher.join().unwrap();
+    assert!(core.poisoned().is_none());
+}
+
+/// The same, of a segment that is prepared ahead of need, and of names that are synced meanwhile.
+#[test]
+fn without_files_to_open_what_is_open_goes_on() {
+    let disk = FaultyDisk::new();
+    let (core, _life) = make_on(disk.clone(), LogInsert::default(), Duration::from_secs(3600));
+    let (store, second) = (&core.store, core.geometry.segment_bytes());
+    assert!(store.reserve().unwrap());
+    let end = store.space_end();
+    disk.set_out_of_files(true);
+    assert!(!store.reserve().unwrap() && !store.prepare_after(0).unwrap());
+    assert!(store.segment(second).is_none());
+    assert_eq!(store.space_end(), end, "the spare is one still");
+    disk.set_out_of_files(false);
+    assert!(store.prepare_after(0).unwrap() && store.segment(second).is_some());
+    disk.set_out_of_files(true);
+    store.admit().unwrap();
+    store.release_before(second).unwrap();
+    let (now, after) = (disk.files(), disk.after_crash(CrashMode::DropUnsynced).files());
+    assert_eq!((now.len(), &now), (2, &after));
 }

@@ -76,7 +76,7 @@ pub(crate) fn open(
     let Some(last) = live.back().cloned() else {
         return Err(damage.unwrap_or_else(|| gone(directory, base)));
     };
-    let store = Store::new(disk, directory, log_id, geometry, live, spares);
+    let store = Store::new(disk, directory, log_id, geometry, live, spares)?;
     // Nobody appends, and no mark shall be put under it.
     Ok((Found { store, geometry, last, end: scan.position, sealed: true }, damage))
 }
