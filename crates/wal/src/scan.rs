@@ -91,11 +91,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     unnoted.iter().try_for_each(|segment| segment.note_successor(log_id))?;
     let last = live[live.len() - 1].clone();
     let (end, sealed) = (scan.position, scan.sealed);
-    let spares = whole_spares(&*disk, spares, geometry)?;
-    for (_, path) in &spares {
-        scan.clear_coming(&*disk, path, log_id, last.base)?;
+    let mut cleared = Vec::new();
+    for (number, path) in whole_spares(&*disk, spares, geometry)? {
+        if scan.clear_coming(&*disk, &path, log_id, last.base)? {
+            cleared.push((number, path));
+        } else {
+            disk.remove(&path).map_err(StorageError::io("remove", &path))?;
+        }
     }
-    let store = Store::new(disk, directory, log_id, geometry, live, spares)?;
+    let store = Store::new(disk, directory, log_id, geometry, live, cleared)?;
     store.recycle(segments[..first].iter().map(|(_, path)| path.clone()).collect())?;
     Ok(Found { store, geometry, last, end, sealed })
 }
@@ -322,19 +326,24 @@ impl Scan {
     }
 
     /// Overwrites the records of a spare that was about to follow the segment at `last` when the log was left. They are
-    /// whole, and say that they belong where others will be.
-    fn clear_coming(&mut self, disk: &dyn Disk, path: &Path, log_id: u64, last: u64) -> Result<()> {
+    /// whole, and say that they belong where others will be. False: they cannot be read; the spare must go.
+    fn clear_coming(&mut self, disk: &dyn Disk, path: &Path, log_id: u64, last: u64) -> Result<bool> {
         let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
         let mut header = [0; HEADER_USED_BYTES];
-        file.read_exact_at(&mut header, 0).map_err(StorageError::io("read the header of", path))?;
+        if file.read_exact_at(&mut header, 0).is_err() {
+            return Ok(false);
+        }
         let Some(base) = segment::base_in_header(&header, log_id).filter(|base| *base >= last) else {
-            return Ok(());
+            return Ok(true);
         };
         let segment = Segment { base, file, path: path.to_owned() };
-        self.load(&segment)?;
+        match self.load(&segment) {
+            Err(StorageError::Io { .. }) => return Ok(false),
+            loaded => loaded?,
+        }
         self.position = base;
         self.cut(&segment)?;
-        segment.file.sync().map_err(StorageError::io("sync", path))
+        segment.file.sync().map_err(StorageError::io("sync", path)).map(|()| true)
     }
 
     /// Overwrites what follows the end, so that nothing of it ever passes for a record. What an earlier opening

@@ -289,3 +289,25 @@ fn asking_for_a_flush_brings_it_about() {
         thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// What a spare holds nobody needs, and a sector of one that could not be read kept the log from being opened.
+#[test]
+fn a_spare_that_cannot_be_read_does_not_keep_the_log_shut() {
+    // Its header, and records of a segment that was coming.
+    for range in [0..512, 8192..8704] {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        let records = append_all(&log, [60_000; 8]);
+        log.flush(last(&records)).unwrap();
+        drop(log);
+        let crashed = disk.after_kill();
+        // Its next segment.
+        let coming = crashed.read_file(&segment_path(records.len() as u64 / 2 - 1)).unwrap();
+        let spare = directory().join("spare-77");
+        crashed.write_file(&spare, &coming).unwrap();
+        crashed.fail_reads(&spare, range.clone());
+        let log = open(&crashed).unwrap_or_else(|error| panic!("{range:?}: {error}"));
+        assert!(read_all(&log).unwrap() == records);
+        assert!(!crashed.files().contains(&spare), "{range:?}");
+    }
+}
