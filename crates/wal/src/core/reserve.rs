@@ -14,9 +14,13 @@ use foreshore_base::{Result, StorageError, is_disk_full};
 use foreshore_env::sync::atomic::Ordering;
 
 use super::Core;
+use crate::{frame::MAX_RECORD_BYTES, segment::SEGMENT_HEADER_BYTES};
 
 /// How many eighths of the space, as of the capacity, work may take.
 const WORK_EIGHTHS: u64 = 3;
+/// A record ends so far behind the tail at most: it may find no room before the end of a segment, and begins behind the
+/// next one's header then.
+const LONGEST_CLAIM_BYTES: u64 = 2 * MAX_RECORD_BYTES as u64 + SEGMENT_HEADER_BYTES;
 
 impl Core {
     /// Says that nothing before this position is ever taken back: what lies before needs no space but its own.
@@ -29,7 +33,8 @@ impl Core {
     fn span_of_work(&self) -> (u64, u64) {
         let low = self.low_water();
         let floor = self.undo_floor.load(Ordering::Relaxed).max(low);
-        let ahead = self.tail() + self.ring.bytes() / 2;
+        // Whoever waits for space wants no more than that (WAL-9).
+        let ahead = self.tail() + (self.ring.bytes() / 2).max(LONGEST_CLAIM_BYTES);
         (floor, ahead.min(low + self.work_bytes).max(floor))
     }
 

@@ -53,15 +53,19 @@ fn make_on(
     insert: LogInsert,
     flush_interval: Duration,
 ) -> (Arc<Core>, impl FnOnce() + Send + 'static) {
+    make_with(disk, insert, flush_interval, 1 << 20)
+}
+
+fn make_with(
+    disk: FaultyDisk,
+    insert: LogInsert,
+    flush_interval: Duration,
+    segment_bytes: u64,
+) -> (Arc<Core>, impl FnOnce() + Send + 'static) {
     disk.create_directory(Path::new("/log")).unwrap();
     disk.sync_directory(Path::new("/")).unwrap();
-    let options = LogOptions {
-        segment_bytes: 1 << 20,
-        buffer_bytes: 1,
-        flush_interval,
-        insert,
-        ..LogOptions::default()
-    };
+    let options =
+        LogOptions { segment_bytes, buffer_bytes: 1, flush_interval, insert, ..LogOptions::default() };
     let geometry = Geometry::new(options.segment());
     let store =
         Store::new(Arc::new(disk), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new()).unwrap();
@@ -608,4 +612,26 @@ fn without_files_to_open_what_is_open_goes_on() {
     store.release_before(second).unwrap();
     let (now, after) = (disk.files(), disk.after_crash(CrashMode::DropUnsynced).files());
     assert_eq!((now.len(), &now), (2, &after));
+}
+
+/// WAL-9: space was taken for half a ring ahead. Of a small ring that was less than a record may need that finds no room
+/// in its segment: it waited for space, nobody was asked for any, and it slept for ever.
+#[test]
+fn whoever_needs_space_beyond_half_a_ring_gets_it() {
+    let hour = Duration::from_secs(3600);
+    let (core, flusher) = run(make_with(FaultyDisk::new(), LogInsert::default(), hour, 128 << 10));
+    append(&core, 61_448 - HEADER_BYTES).unwrap();
+    let tail = core.tail();
+    // What is left of the segment is 8 bytes too little for the next one.
+    assert_eq!(tail, 65_544);
+    core.raise_undo_floor(tail - (22 << 10));
+    core.reserve().unwrap();
+    let appender = thread::spawn({
+        let core = Arc::clone(&core);
+        move || append(&core, (64 << 10) - HEADER_BYTES)
+    });
+    eventually("it is appended", || core.tail() > tail);
+    appender.join().unwrap().unwrap();
+    core.shut(Stop::Now);
+    flusher.join().unwrap();
 }
