@@ -216,12 +216,8 @@ impl Search<'_> {
 
     /// Whether its time is up.
     fn check(&mut self, pool: &BufferPool) -> Result<()> {
-        let now = Instant::now();
-        let cancelled = self.patience.is_cancelled();
-        if cancelled || self.patience.deadline.is_some_and(|own| own <= now) {
-            return Err(StorageError::WaitEnded { page: self.page, cancelled });
-        }
-        if now >= self.deadline(pool) {
+        BufferPool::check_patience(self.page, self.patience)?;
+        if Instant::now() >= self.deadline(pool) {
             return Err(StorageError::PoolExhausted { frames: pool.frames.count(), stalled: self.stalled });
         }
         Ok(())

@@ -227,6 +227,15 @@ impl BufferPool {
         }
     }
 
+    /// Whether whoever wants `page` would wait for it.
+    pub(crate) fn check_patience(page: PageId, patience: Patience<'_>) -> Result<()> {
+        let cancelled = patience.is_cancelled();
+        if cancelled || patience.deadline.is_some_and(|own| own <= Instant::now()) {
+            return Err(StorageError::WaitEnded { page, cancelled });
+        }
+        Ok(())
+    }
+
     /// Reads a page that is in no frame into one. `None`: somebody else has placed it meanwhile.
     fn load(&self, id: PageId, patience: Patience<'_>) -> Result<Option<ExclusivePage<'_>>> {
         if !self.is_in_file(id) {

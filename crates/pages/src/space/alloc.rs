@@ -185,7 +185,7 @@ impl BufferPool {
         urgency: Urgency,
         patience: Patience<'_>,
     ) -> Result<NewPage<'_>> {
-        let id = self.space.candidate(self, hint, urgency)?;
+        let id = self.space.candidate(self, hint, urgency, patience)?;
         if id == hint {
             self.space.settle(id, false);
             return Err(StorageError::corrupt_page(id, FREE_IN_USE));
@@ -250,7 +250,12 @@ impl BufferPool {
 
     /// The bitmap page of `id`, shared.
     pub(super) fn bitmap_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
-        let bitmap = self.shared(self.space.bitmap_of(id))?;
+        self.bitmap_shared_within(id, Patience::ENDLESS)
+    }
+
+    /// As [`BufferPool::bitmap_shared`], with the end of [`BufferPool::optimistic_within`].
+    pub(super) fn bitmap_shared_within(&self, id: PageId, patience: Patience<'_>) -> Result<SharedPage<'_>> {
+        let bitmap = self.shared_within(self.space.bitmap_of(id), patience)?;
         check_kind(bitmap.id(), bitmap.words())?;
         Ok(bitmap)
     }

@@ -15,6 +15,7 @@
 
 use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::sync::atomic::Ordering;
+use foreshore_latch::Patience;
 
 use super::{EXTENT_PAGES, FIRST_PAGES, FREE_IN_USE, NewPage, Space, bitmap, reserve::Run};
 use crate::pool::BufferPool;
@@ -68,6 +69,23 @@ impl Space {
             pages = (wanted + 1 + pages.div_ceil(self.span)).next_multiple_of(EXTENT_PAGES);
         }
         pages
+    }
+
+    /// A free page below the ceiling, of the run or of the next one; `None`: there is none.
+    fn take_below(&self, pool: &BufferPool, run: &mut Option<Run>, ceiling: u64) -> Result<Option<PageId>> {
+        loop {
+            if let Some(page) = run.as_mut().and_then(|run| run.take(self.map())) {
+                return Ok(Some(page));
+            }
+            if let Some(used_up) = run.take() {
+                self.release_run(used_up);
+            }
+            let first = self.map().lock().first_free;
+            *run = self.search(pool, first, ceiling, Patience::ENDLESS)?;
+            if run.is_none() {
+                return Ok(None);
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use foreshore_env::{
     },
     thread_local,
 };
+use foreshore_latch::Patience;
 use foreshore_wal::Urgency;
 
 use self::baseline::Searching;
@@ -84,7 +85,7 @@ pub(super) struct Map {
     /// free. At most one for each thread.
     handed_out: Vec<PageId>,
     /// No extent before this page has free pages, except reserved ones.
-    first_free: u64,
+    pub(super) first_free: u64,
     /// Raised when `first_free` may have to be lowered, so that a search that began before does not raise it.
     changes: u64,
     /// While the file is compacted: nothing is reserved from here on. Set by a compaction, taken back by it or, under
@@ -180,7 +181,7 @@ impl Run {
     }
 
     /// Hands out a page. Its extent is still reserved, so nobody sees the page as free before the map knows better.
-    fn take(&mut self, map: &Mutex<Map>) -> Option<PageId> {
+    pub(super) fn take(&mut self, map: &Mutex<Map>) -> Option<PageId> {
         if self.free == 0 {
             return None;
         }
@@ -192,13 +193,20 @@ impl Run {
 }
 
 impl Space {
-    /// A page that is free and that nobody else is given, until [`Space::settle`].
-    pub(super) fn candidate(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<PageId> {
+    /// A page that is free and that nobody else is given, until [`Space::settle`]. A bitmap page is waited for no longer
+    /// than `patience` lasts.
+    pub(super) fn candidate(
+        &self,
+        pool: &BufferPool,
+        hint: PageId,
+        urgency: Urgency,
+        patience: Patience<'_>,
+    ) -> Result<PageId> {
         let found = match self.reservations.kind {
-            FreeSpaceKind::Cached => self.candidate_cached(pool, hint, urgency),
-            FreeSpaceKind::Uncached => self.candidate_uncached(pool, hint, urgency),
+            FreeSpaceKind::Cached => self.candidate_cached(pool, hint, urgency, patience),
+            FreeSpaceKind::Uncached => self.candidate_uncached(pool, hint, urgency, patience),
             FreeSpaceKind::GlobalMutex | FreeSpaceKind::GlobalTtas | FreeSpaceKind::GlobalMcs => {
-                self.candidate_alone(pool, hint, urgency)
+                self.candidate_alone(pool, hint, urgency, patience)
             }
         };
         match (found, urgency) {
@@ -215,7 +223,7 @@ impl Space {
     /// Sees to it that there are pages for rollback before work takes others (PAGE-16). Two threads may both find that
     /// there are too few; then there are a few more. Not during a compaction, in which rollback has all that lies
     /// behind the ceiling.
-    fn keep_some(&self, pool: &BufferPool) -> Result<()> {
+    fn keep_some(&self, pool: &BufferPool, patience: Patience<'_>) -> Result<()> {
         while !self.map().lock().has_ceiling() {
             {
                 let mut kept = self.reservations.kept.lock();
@@ -226,29 +234,41 @@ impl Space {
                     self.release_run(used_up);
                 }
             }
-            let run = self.reserve_run(pool, PageId::NONE)?;
+            let run = self.reserve_run(pool, PageId::NONE, patience)?;
             self.reservations.kept.lock().push(run);
         }
         Ok(())
     }
 
     /// Reserves a run for work, or for rollback.
-    fn reserve_for(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<Run> {
-        let run = self.reserve_run(pool, hint)?;
+    fn reserve_for(
+        &self,
+        pool: &BufferPool,
+        hint: PageId,
+        urgency: Urgency,
+        patience: Patience<'_>,
+    ) -> Result<Run> {
+        let run = self.reserve_run(pool, hint, patience)?;
         if urgency == Urgency::Work {
-            self.keep_some(pool).inspect_err(|_| self.release_run(run))?;
+            self.keep_some(pool, patience).inspect_err(|_| self.release_run(run))?;
         }
         Ok(run)
     }
 
-    fn candidate_cached(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<PageId> {
+    fn candidate_cached(
+        &self,
+        pool: &BufferPool,
+        hint: PageId,
+        urgency: Urgency,
+        patience: Patience<'_>,
+    ) -> Result<PageId> {
         let Reservations { shards, map, .. } = &self.reservations;
         let shard = &shards[SHARD.with(|shard| *shard)];
         let take_from = |shard: &Mutex<Option<Run>>| shard.lock().as_mut()?.take(map);
         if let Some(page) = take_from(shard) {
             return Ok(page);
         }
-        let mut run = match self.reserve_for(pool, hint, urgency) {
+        let mut run = match self.reserve_for(pool, hint, urgency, patience) {
             Ok(run) => run,
             // Before the disk is called full, pages that other shards have put aside are used.
             Err(error) => return shards.iter().find_map(|shard| take_from(shard)).ok_or(error),
@@ -296,17 +316,17 @@ impl Space {
 
     /// Reserves a run with free pages: near the hint, or the first there is, or a new one. The file grows behind it in
     /// time.
-    fn reserve_run(&self, pool: &BufferPool, hint: PageId) -> Result<Run> {
-        let run = self.find_run(pool, hint)?;
+    fn reserve_run(&self, pool: &BufferPool, hint: PageId, patience: Patience<'_>) -> Result<Run> {
+        let run = self.find_run(pool, hint, patience)?;
         self.look_ahead(pool, run.start);
         Ok(run)
     }
 
-    fn find_run(&self, pool: &BufferPool, hint: PageId) -> Result<Run> {
+    fn find_run(&self, pool: &BufferPool, hint: PageId, patience: Patience<'_>) -> Result<Run> {
         pool.counters.space_searches.add(1);
         let near = u64::from(hint.0) / EXTENT_PAGES * EXTENT_PAGES;
         if hint.is_some()
-            && let Some(run) = self.search(pool, near, near.saturating_add(NEAR_PAGES))?
+            && let Some(run) = self.search(pool, near, near.saturating_add(NEAR_PAGES), patience)?
         {
             return Ok(run);
         }
@@ -316,7 +336,7 @@ impl Space {
                 (map.first_free, map.changes)
             };
             let pages = self.page_count();
-            let found = self.search(pool, start, pages)?;
+            let found = self.search(pool, start, pages, patience)?;
             {
                 let mut map = self.reservations.map.lock();
                 if map.changes == changes {
@@ -325,35 +345,23 @@ impl Space {
             }
             match found {
                 Some(run) => return Ok(run),
-                None => self.grow(pool, pages)?,
-            }
-        }
-    }
-
-    /// A free page below the ceiling, of the run or of the next one; `None`: there is none.
-    pub(super) fn take_below(
-        &self,
-        pool: &BufferPool,
-        run: &mut Option<Run>,
-        ceiling: u64,
-    ) -> Result<Option<PageId>> {
-        loop {
-            if let Some(page) = run.as_mut().and_then(|run| run.take(&self.reservations.map)) {
-                return Ok(Some(page));
-            }
-            if let Some(used_up) = run.take() {
-                self.release_run(used_up);
-            }
-            let first = self.reservations.map.lock().first_free;
-            *run = self.search(pool, first, ceiling)?;
-            if run.is_none() {
-                return Ok(None);
+                None => {
+                    // The file is lengthened without a look at the time.
+                    BufferPool::check_patience(PageId(pages as u32), patience)?;
+                    self.grow(pool, pages)?;
+                }
             }
         }
     }
 
     /// Finds and reserves a run whose first extent is in `from..to`.
-    fn search(&self, pool: &BufferPool, from: u64, to: u64) -> Result<Option<Run>> {
+    pub(super) fn search(
+        &self,
+        pool: &BufferPool,
+        from: u64,
+        to: u64,
+        patience: Patience<'_>,
+    ) -> Result<Option<Run>> {
         let pages = self.page_count();
         let length = if pages < LARGE_PAGES { EXTENT_PAGES } else { RUN_PAGES };
         let to = to.min(pages);
@@ -361,7 +369,7 @@ impl Space {
         while from < to {
             let span_start = from / self.span * self.span;
             let span_end = (span_start + self.span).min(to);
-            let bitmap = pool.bitmap_shared(PageId(from as u32))?;
+            let bitmap = pool.bitmap_shared_within(PageId(from as u32), patience)?;
             let mut index = from - span_start;
             while let Some(found) = bitmap::find_extent(bitmap.words(), index, span_end - span_start) {
                 // Under the bitmap's latch: a page whose bit is not set yet is still handed out.

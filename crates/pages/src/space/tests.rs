@@ -8,10 +8,14 @@ use foreshore_base::{
 };
 use foreshore_env::{
     random::Xorshift,
-    sync::{Mutex, atomic::Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
+use foreshore_latch::Patience;
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::Urgency;
 use proptest::prelude::*;
@@ -257,8 +261,11 @@ fn a_page_that_is_handed_out_is_not_found_again() {
             for _ in 0..10 {
                 scope.spawn(|| {
                     for _ in 0..20 {
-                        let page =
-                            world.pool.space.candidate(&world.pool, PageId::NONE, Urgency::Work).unwrap();
+                        let page = world
+                            .pool
+                            .space
+                            .candidate(&world.pool, PageId::NONE, Urgency::Work, Patience::ENDLESS)
+                            .unwrap();
                         assert!(given.lock().insert(page), "page {page} was handed out twice");
                     }
                 });
@@ -434,6 +441,31 @@ fn spans_are_checked() {
         World::create_on(FaultyDisk::new(), &PoolOptions { bitmap_span: super::BITMAP_SPAN, ..options(8) })
             .unwrap();
     assert_eq!(world.allocate(1).unwrap(), PageId(2));
+}
+
+/// Who looked for a free page waited for a bitmap page, and for a longer file, whatever its deadline was, and though
+/// somebody had cancelled.
+#[test]
+fn whoever_allocates_waits_no_longer_than_it_may() {
+    let world = World::create(64);
+    let pool = &world.pool;
+    let allocate = |patience| pool.allocate_for(PageId::NONE, Urgency::Work, patience).map(drop);
+    let held = world.pool.exclusive(world.pool.space.bitmap_of(PageId(2))).unwrap();
+    let result = thread::scope(|scope| {
+        let deadline = Some(Instant::now() + Duration::from_millis(100));
+        scope.spawn(move || allocate(Patience { deadline, cancelled: None })).join().unwrap()
+    });
+    drop(held);
+    assert!(matches!(result, Err(StorageError::WaitEnded { cancelled: false, .. })), "{result:?}");
+
+    (0..world.pool.page_count() - 2)
+        .for_each(|number| _ = world.allocate_for(number, Urgency::Ending).unwrap());
+    let (pages, cancelled) = (world.pool.page_count(), AtomicBool::new(true));
+    let result = allocate(Patience { deadline: None, cancelled: Some(&cancelled) });
+    assert!(matches!(result, Err(StorageError::WaitEnded { cancelled: true, .. })), "{result:?}");
+    assert_eq!(world.pool.page_count(), pages);
+    allocate(Patience::ENDLESS).unwrap();
+    world.pool.verify_quiescent().unwrap();
 }
 
 proptest! {

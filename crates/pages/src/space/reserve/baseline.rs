@@ -7,7 +7,10 @@
 
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::sync::Mutex;
-use foreshore_latch::baseline::{Latch, Mcs, Ttas};
+use foreshore_latch::{
+    Patience,
+    baseline::{Latch, Mcs, Ttas},
+};
 use foreshore_wal::Urgency;
 
 use super::FreeSpaceKind;
@@ -29,8 +32,9 @@ impl Space {
         pool: &BufferPool,
         hint: PageId,
         urgency: Urgency,
+        patience: Patience<'_>,
     ) -> Result<PageId> {
-        let mut run = self.reserve_for(pool, hint, urgency)?;
+        let mut run = self.reserve_for(pool, hint, urgency, patience)?;
         let page = run.take(self.map());
         self.release_run(run);
         page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
@@ -43,8 +47,9 @@ impl Space {
         pool: &BufferPool,
         hint: PageId,
         urgency: Urgency,
+        patience: Patience<'_>,
     ) -> Result<PageId> {
-        let search = || self.candidate_uncached(pool, hint, urgency);
+        let search = || self.candidate_uncached(pool, hint, urgency, patience);
         let Searching { mutex, ttas, mcs } = &self.reservations.searching;
         match self.reservations.kind {
             FreeSpaceKind::GlobalTtas => ttas.exclusive(search),

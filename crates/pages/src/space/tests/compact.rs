@@ -9,6 +9,7 @@ use foreshore_env::{
     thread,
     time::Duration,
 };
+use foreshore_latch::Patience;
 use foreshore_testkit::CrashMode;
 use foreshore_wal::Urgency;
 
@@ -142,8 +143,11 @@ fn a_page_that_is_being_allocated_is_not_cut_off() {
     let pages = sparse(&world, 300, 10);
     let before = world.pool.page_count();
     // Of the last extents, because the hint says so.
-    let handed_out =
-        world.pool.space.candidate(&world.pool, PageId(before as u32 - 2), Urgency::Work).unwrap();
+    let handed_out = world
+        .pool
+        .space
+        .candidate(&world.pool, PageId(before as u32 - 2), Urgency::Work, Patience::ENDLESS)
+        .unwrap();
     let last = *pages.keys().next_back().unwrap();
     assert!(handed_out > last);
     let compaction = world.pool.begin_compaction(64).unwrap();
