@@ -154,7 +154,7 @@ pub struct BufferPool {
     transient: bool,
     /// Held by whoever sweeps, or cuts the file: one at a time.
     pub(crate) sweeping: Mutex<()>,
-    /// Nothing is written any more. Set once, under `sweeping`; read by whoever is about to write.
+    /// Nothing is written any more. Set once, under `sweeping` and `Space::growing`; read by whoever is about to write.
     closed: AtomicBool,
     /// Pages that redo could not read, with what was wrong. Guarded by the mutex; used in recovery alone.
     awaiting: Mutex<BTreeMap<PageId, String>>,
@@ -324,7 +324,10 @@ impl BufferPool {
         self.readers.stop();
         // No sweep is under way.
         let _sweeping = self.sweeping.lock();
+        // Nor does anybody lengthen the file: who comes later sees that it is closed.
+        let growing = self.space.growing.lock();
         self.closed.store(true, Ordering::Relaxed);
+        drop(growing);
         // Partner is the fence in `check_open`: whoever announced a write and does not see this is seen below.
         fence(Ordering::SeqCst);
         for place in self.all_frames() {

@@ -94,8 +94,9 @@ pub(crate) struct Space {
     /// Pages in the file, whole extents. Written under `growing`, after the file has grown and its new bitmap page is
     /// there; Release pairs with the Acquire of readers.
     pages: AtomicU64,
-    /// Held by whoever lengthens or cuts the file, or ends a compaction: how many pages surely have space on the disk.
-    growing: Mutex<u64>,
+    /// Held by whoever lengthens or cuts the file, ends a compaction or closes the pool: how many pages surely have space
+    /// on the disk.
+    pub(crate) growing: Mutex<u64>,
     reservations: Reservations,
 }
 

@@ -468,6 +468,22 @@ fn whoever_allocates_waits_no_longer_than_it_may() {
     world.pool.verify_quiescent().unwrap();
 }
 
+/// PAGE-13: who was lengthening the file when the pool was closed went on, when the file could be somebody else's.
+#[test]
+fn closing_waits_for_whoever_lengthens_the_file() {
+    let world = World::create(64);
+    let growing = world.pool.space.growing.lock();
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| world.pool.close());
+        thread::sleep(Duration::from_millis(100));
+        world.pool.check_open().unwrap();
+        drop(growing);
+        closing.join().unwrap();
+    });
+    let grown = world.pool.space.grow(&world.pool, world.pool.page_count());
+    assert!(matches!(grown, Err(StorageError::Closed)), "{grown:?}");
+}
+
 proptest! {
     #[test]
     fn bits_are_a_set(steps in prop::collection::vec((0..u64::from(super::BITMAP_SPAN), any::<bool>()), 1..200)) {
