@@ -584,7 +584,7 @@ fn a_moment_without_files_to_open_is_no_fault() {
     let refused = (0..1000).find_map(|_| append(&core, 1000).err());
     assert!(matches!(refused, Some(StorageError::LogFull { disk_is_full: true, .. })), "{refused:?}");
     // What there was is made durable.
-    let last = core.append(TxnId(1), Lsn::ZERO, KIND, &[], Purpose::Rollback).unwrap();
+    let last = core.append(TxnId(1), Lsn::ZERO, KIND, &[], Urgency::Ending).unwrap();
     core.flush(last, None).unwrap();
     disk.set_out_of_files(false);
     eventually("work goes on", || append(&core, 1000).is_ok());
