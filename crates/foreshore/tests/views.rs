@@ -102,7 +102,7 @@ fn an_insert_that_waits_is_explained_by_the_gap() {
             assert!(text.starts_with(&format!("transaction {waiter} (insert) has waited ")), "{text}");
             let middle = format!(
                 " ms for NX on key \"b\" of accounts, to put a key into the gap above it; in its way: \
-                 transaction {holder} (report) holds the gap above it as S since "
+                 transaction {holder} (report) holds the gap above it as S for "
             );
             assert!(text.contains(&middle), "{text}");
             assert!(text.contains("tests/views.rs:"), "{text}");
@@ -375,7 +375,7 @@ fn an_unusual_priority_is_shown_and_a_usual_one_is_not() {
         |wait| {
             let (text, waiter) = (wait.to_string(), wait.transaction.id);
             assert!(text.starts_with(&format!("transaction {waiter} (reader) has waited ")), "{text}");
-            assert!(text.contains(&format!("in its way: {named} holds the key as XN since ")), "{text}");
+            assert!(text.contains(&format!("in its way: {named} holds the key as XN for ")), "{text}");
             let graph = db.waits_for();
             let dot = graph.to_dot();
             assert!(dot.contains(&format!("[label=\"{named}\"]")), "{dot}");
