@@ -133,7 +133,7 @@ impl Transaction {
 
     pub(crate) fn new(txn: Txn, database: Handle<Inner>, durability: Durability) -> Transaction {
         Transaction {
-            asker: Asker::new(txn),
+            asker: Asker { txn, victim: None },
             database,
             durability,
             cancel: None,

@@ -17,10 +17,6 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    pub(super) fn new(txn: Txn) -> Asker {
-        Asker { txn, victim: None }
-    }
-
     /// Remembers a deadlock, and makes the caller's error of it.
     #[cold]
     pub(crate) fn fail(&mut self, database: &Inner, error: TxnError) -> Error {

@@ -2,7 +2,7 @@
 
 use foreshore_txn::{CancelToken, Parted};
 
-use super::Transaction;
+use super::{Asker, Transaction};
 use crate::{
     Durability,
     error::{Error, Result},
@@ -32,8 +32,8 @@ impl Transaction {
         if self.is_cancelled() {
             return self.end_cancelled();
         }
-        let Transaction { asker, database, .. } = self;
-        match asker.txn.commit(durability) {
+        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
+        match txn.commit(durability) {
             Ok(_) => Ok(()),
             Err(error) => Err(Error::from_txn(error, &database.path)),
         }
@@ -48,8 +48,8 @@ impl Transaction {
         if self.is_cancelled() {
             return self.end_cancelled();
         }
-        let Transaction { asker, database, .. } = self;
-        match asker.txn.commit_pipelined() {
+        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
+        match txn.commit_pipelined() {
             Ok(ticket) => Ok(CommitTicket::new(ticket, &database)),
             Err(error) => Err(Error::from_txn(error, &database.path)),
         }
@@ -72,8 +72,8 @@ impl Transaction {
         if self.is_cancelled() {
             return self.end_cancelled();
         }
-        let Transaction { asker, database, .. } = self;
-        asker.txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, &database.path))
+        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
+        txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, &database.path))
     }
 
     /// [`Transaction::commit_pipelined`] for those whose locks travel: under [`Durability::Lazy`] the flush is not
@@ -86,8 +86,8 @@ impl Transaction {
         if self.is_cancelled() {
             return self.end_cancelled();
         }
-        let Transaction { asker, database, .. } = self;
-        match asker.txn.commit_parting(durability) {
+        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
+        match txn.commit_parting(durability) {
             Ok((ticket, parted)) => Ok((CommitTicket::new(ticket, &database), parted)),
             Err(error) => Err(Error::from_txn(error, &database.path)),
         }
@@ -95,8 +95,8 @@ impl Transaction {
 
     /// [`Transaction::rollback`] for those whose locks travel, if they do so on their way back.
     pub(crate) fn rollback_parting(self, travels: bool) -> Result<Option<Box<Parted>>> {
-        let Transaction { asker, database, .. } = self;
-        asker.txn.rollback_parting(travels).map_err(|error| Error::from_txn(error, &database.path))
+        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
+        txn.rollback_parting(travels).map_err(|error| Error::from_txn(error, &database.path))
     }
 
     /// How it commits.
@@ -123,7 +123,7 @@ impl Transaction {
     /// the database can no longer be used: the next opening undoes what is left. If undoing fails otherwise, with
     /// [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
     pub fn rollback(self) -> Result<()> {
-        let Transaction { asker, database, .. } = self;
-        asker.txn.rollback().map_err(|error| Error::from_txn(error, &database.path))
+        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
+        txn.rollback().map_err(|error| Error::from_txn(error, &database.path))
     }
 }
