@@ -55,8 +55,8 @@ Examples:
   foreshore salvage bank.foreshore - --jsonl | gzip > saved.gz     the report goes to standard error then
   foreshore salvage bank.foreshore bank.saved --json | jq '.tables[].lost'
 
-Keys in the report are written with \\xNN for bytes that are not printable characters; a range of keys goes from its first key to
-the one before which it ends, and has no first or no last where it is open.
+Keys in the report are written with \\xNN for bytes that are not printable characters; a range of keys goes from its first key (from) to
+the one before which it ends (to); where it is open, that field is missing.
 
 What was at the end of the log's last file and is zeros now leaves no trace and is not reported.
 

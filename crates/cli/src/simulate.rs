@@ -231,7 +231,7 @@ struct MachineArgs {
     remote: u64,
     /// Run it on six more machines, with retention of 0 and 50 % and remote costs of half, one and one and a half
     /// times, and print the least and the most beside each figure: what all agree on may be believed. Where all cores
-    /// are near each other no costs are remote, and two do.
+    /// are near each other, no costs are remote, and it runs on two more machines only.
     #[arg(long, global = true, conflicts_with_all = ["retention", "remote"])]
     bands: bool,
 }

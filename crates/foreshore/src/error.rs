@@ -226,9 +226,9 @@ pub enum Error {
         /// What it takes.
         expected: String,
     },
-    /// There is no space on the disk, or none for this user: a quota, or a limit on the size of files. The operation is
-    /// undone. What has begun can be committed or rolled back, and the database can be read, closed and opened; changes
-    /// are accepted again as soon as there is space.
+    /// There is no space on the disk, or none for this user (a quota, or a limit on the size of files), or the log needs
+    /// another file and for the moment none can be opened. The operation is undone. What has begun can end, and the
+    /// database can be read, closed and opened; changes are accepted again as soon as there is space.
     #[error("the disk is full: cannot {action} {}: {reason}; make room there and continue", path.display())]
     DiskFull {
         /// What was attempted, as a verb phrase.

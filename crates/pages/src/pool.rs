@@ -324,7 +324,7 @@ impl BufferPool {
         self.readers.stop();
         // No sweep is under way.
         let _sweeping = self.sweeping.lock();
-        // Nor does anybody lengthen the file: who comes later sees that it is closed.
+        // Nor does anybody lengthen the file: a thread that comes later sees that it is closed.
         let growing = self.space.growing.lock();
         self.closed.store(true, Ordering::Relaxed);
         drop(growing);

@@ -230,7 +230,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
                     (Some(high), Some(low)) => bytes.push((high << 4 | low) as u8),
                     _ => {
                         return Err(format!(
-                            "\\x must be followed by two hexadecimal digits, and is not in {text:?}"
+                            "\\x must be followed by two hexadecimal digits; in {text:?} it is not"
                         ));
                     }
                 }
@@ -238,7 +238,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
             }
             (b'\\', _) => {
                 return Err(format!(
-                    "a backslash must be followed by x or a backslash, and is not in {text:?}"
+                    "a backslash must be followed by x or a backslash; in {text:?} one is not"
                 ));
             }
             (byte, after) => {

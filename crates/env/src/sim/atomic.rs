@@ -1,7 +1,8 @@
 //! Atomics whose every access is an event of the simulation.
 //!
 //! They have `std`'s layout, so that what shares a cache line here shares one in the real world too. All accesses are
-//! sequentially consistent, and orderings change nothing but what a store costs: they are what loom is for. Outside of a simulation they are `std`'s atomics.
+//! sequentially consistent: orderings change nothing but what a store costs, and are checked by loom. Outside of a
+//! simulation they are `std`'s atomics.
 
 use std::sync::atomic;
 

@@ -182,7 +182,7 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Insta
 }
 
 /// Wakes up to `most` threads that sleep on `word`, one after the other; gives how many. Each can run when the time
-/// that it takes to wake it is over, and who is behind that moment runs before.
+/// that it takes to wake it is over, and threads whose clocks are behind that moment run before.
 pub(super) fn futex_wake(word: &AtomicU32, most: usize) -> usize {
     let futex = ptr::from_ref(word).addr();
     if with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().system_call)).is_none() {

@@ -15,7 +15,7 @@ pub mod sync {
         };
     }
 
-    /// A mutex without poisoning: what a panic may leave behind is the owner's business, which says so by other means.
+    /// A mutex without poisoning: what a panic may leave behind is for its owner to say, by other means.
     #[derive(Debug, Default)]
     pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
 

@@ -163,7 +163,7 @@ fn ladder(scale: Scale) -> Experiment {
         ],
         remark: "The order of the bottlenecks is another one here: the one mutex of the lock table is met first and hides what is \
                  behind it, so bpool1, caching and log gain nothing before the step `lock` has taken it away. The engine never \
-                 had a buffer pool as slow as Shore's. By 32 threads who claims \
+                 had a buffer pool as slow as Shore's. With 32 threads, one that claims \
                  space in the log by compare-and-exchange fails 22 times for each time that it does not, once that has begun, and \
                  all stay so: `lock` does 161,000 commits a second, where it begins late, bpool2 and final 94,000. The road's addition cannot fail, and does 225,000.",
     }

@@ -81,7 +81,7 @@ impl Core {
     }
 
     /// Prepares the segment behind the one that is written, when half of that is and there is a spare. By the maker,
-    /// who comes again if that was `false`: it could not be opened.
+    /// which comes again if that was `false`: it could not be opened.
     pub(super) fn prepare_next(&self) -> Result<bool> {
         let written = self.ring.written();
         let is_due = self.geometry.offset(written) >= self.geometry.segment_bytes() / 2;
