@@ -40,7 +40,9 @@ impl Error {
             StorageError::LogFull { disk_is_full: true, .. } => Error::DiskFull {
                 action: "lengthen the log of".to_owned(),
                 path: path(),
-                reason: "there is no space for its next segments, or for the moment no more files can be opened".to_owned(),
+                reason:
+                    "there is no space for its next segments, or for the moment no more files can be opened"
+                        .to_owned(),
             },
             StorageError::LogFull { used_bytes, capacity_bytes, .. } => {
                 Error::LogFull { used_bytes, capacity_bytes, holder: None }
