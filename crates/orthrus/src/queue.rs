@@ -19,9 +19,9 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Queue {
     jobs: Mutex<Jobs>,
-    /// How many there are, for those who only look. Changed under the mutex. Relaxed: whoever has put a job rings behind a
-    /// fence, and whoever goes to sleep looks behind one ([`Bell`](crate::bell::Bell)), so one of them sees the other.
-    /// All others look by chance, and what they see they ask for under the mutex.
+    /// How many there are, for those who only look. Changed under the mutex. Relaxed: whoever has put a job rings
+    /// behind a fence, and whoever goes to sleep looks behind one ([`Bell`](crate::bell::Bell)), so one of them sees
+    /// the other. All others look by chance, and what they see they ask for under the mutex.
     count: AtomicUsize,
     /// The first of their deadlines, or [`NEVER`], likewise.
     earliest: AtomicU64,

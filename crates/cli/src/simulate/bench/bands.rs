@@ -50,9 +50,9 @@ pub(super) struct Rows {
     pub(super) unit: &'static str,
 }
 
-/// Measures on the machine, of as many cores as `threads` if nothing else was said, and prints what came of it; with `--bands` on the others, too, each in a process of its own,
-/// and each row has the rows of the others in it. `measure` is told whether what it says meanwhile is for people who
-/// read it.
+/// Measures on the machine, of as many cores as `threads` if nothing else was said, and prints what came of it; with
+/// `--bands` on the others, too, each in a process of its own, and each row has the rows of the others in it. `measure`
+/// is told whether what it says meanwhile is for people who read it.
 pub(super) fn show<R: Serialize>(
     rows: &Rows,
     (machine, threads): (&MachineArgs, usize),

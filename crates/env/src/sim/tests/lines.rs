@@ -293,8 +293,8 @@ fn a_change_waits_for_the_farthest_copy() {
     assert!(change > 4000, "{change} ns");
 }
 
-/// The clusters of the second socket begin where it does. They were counted through: those of `gnr2x128`, three to a socket
-/// of 128 cores, began with one core that had neighbours across the sockets.
+/// The clusters of the second socket begin where it does. They were counted through: of those of `gnr2x128`, three to a
+/// socket of 128 cores, one lay in both sockets.
 #[test]
 fn a_cluster_lies_in_one_socket() {
     let nanoseconds = |others: &[usize], changes: bool| {
