@@ -35,7 +35,8 @@ pub(super) fn machines(machine: &MachineArgs, threads: usize) -> Vec<MachineArgs
     if machine.bands { all.map(of).collect() } else { Vec::new() }
 }
 
-/// Whether the machine has cores that are remote from each other. One that does not exist is taken to have some: it is refused later.
+/// Whether the machine has cores that are remote from each other. One that does not exist is taken to have some: it is
+/// refused later.
 pub(super) fn has_remote(machine: &MachineArgs, threads: usize) -> bool {
     let cores = machine.cores.unwrap_or(threads);
     Profile::named(&machine.profile).is_none_or(|profile| profile.has_remote(cores))
