@@ -443,8 +443,8 @@ fn spans_are_checked() {
     assert_eq!(world.allocate(1).unwrap(), PageId(2));
 }
 
-/// A thread that looked for a free page waited for a bitmap page, and for a longer file, whatever its deadline was, and though
-/// somebody had cancelled.
+/// A thread that looked for a free page waited for a bitmap page, and for a longer file, whatever its deadline was, and
+/// though somebody had cancelled.
 #[test]
 fn whoever_allocates_waits_no_longer_than_it_may() {
     let world = World::create(64);
@@ -468,7 +468,8 @@ fn whoever_allocates_waits_no_longer_than_it_may() {
     world.pool.verify_quiescent().unwrap();
 }
 
-/// PAGE-13: a thread that was lengthening the file when the pool was closed went on, when the file could be somebody else's.
+/// PAGE-13: a thread that was lengthening the file when the pool was closed went on, when the file could be somebody
+/// else's.
 #[test]
 fn closing_waits_for_whoever_lengthens_the_file() {
     let world = World::create(64);
