@@ -93,8 +93,8 @@ pub enum StorageError {
     /// The log has reached its cap and cannot be shortened, because an open transaction or a dirty page needs it.
     #[error(
         "the log is full{}: {used_bytes} of {capacity_bytes} bytes are held; end the oldest transaction or {}",
-        if *.disk_is_full { ", because the disk is" } else { "" },
-        if *.disk_is_full { "make room on the disk" } else { "raise log_bytes" }
+        if *.disk_is_full { ", because the disk is, or no more files can be opened" } else { "" },
+        if *.disk_is_full { "make room on the disk, or raise the limit on open files" } else { "raise log_bytes" }
     )]
     LogFull {
         /// Bytes that the log must keep.

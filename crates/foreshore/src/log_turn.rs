@@ -84,7 +84,7 @@ impl LogTurns {
     }
 
     /// [`LogTurns::let_pass`] for somebody who does not sleep: whether to look again a little later. `since`: since
-    /// when it lets it pass.
+    /// when the caller has let the holder of the turn pass.
     pub(crate) fn is_to_pass(&self, since: &mut Option<Instant>, deadline: Option<Instant>) -> bool {
         if !self.is_out() {
             *since = None;

@@ -102,14 +102,14 @@ impl TableDescription {
 }
 
 impl Inner {
-    /// The table of a definition, made if it is not there, for `asker` if there is one, who keeps in mind what was found.
+    /// The table of a definition, made if it is not there, for `asker`; `recent` keeps in mind what was found.
     /// A table is made even when it is only read: a transaction that found it absent would have nothing to lock against
     /// somebody who makes and fills it (DB-1).
     #[inline]
     pub(crate) fn table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<&mut Asker>,
+        asker: &mut Asker,
         recent: &mut Option<Recent>,
     ) -> Result<Cow<'_, CachedTable>> {
         if let Some(last) = *recent
@@ -132,7 +132,7 @@ impl Inner {
     fn open_table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<&mut Asker>,
+        asker: &mut Asker,
     ) -> Result<Cow<'_, CachedTable>> {
         let name = definition.name;
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
@@ -141,7 +141,7 @@ impl Inner {
             None if definition.encoded || self.is_read_only() => {
                 return Err(Error::NoSuchTable { table: name.to_owned() });
             }
-            None => self.make_table(name, (&K::type_name(), &V::type_name()), asker)?,
+            None => self.make_table(name, (&K::type_name(), &V::type_name()), Some(asker))?,
         };
         Ok(self.tables.remember(info))
     }

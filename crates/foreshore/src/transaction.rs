@@ -364,7 +364,7 @@ impl Transaction {
         table: &TableDefinition<'_, K, V>,
         operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<R, TxnError>,
     ) -> Result<R> {
-        let table = self.database.table(table, Some(&mut self.asker), &mut self.recent)?;
+        let table = self.database.table(table, &mut self.asker, &mut self.recent)?;
         operation(&mut self.asker.txn, &table.info, &self.key, &self.value)
             .map_err(|error| self.asker.fail(&self.database, error))
     }

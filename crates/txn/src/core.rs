@@ -22,7 +22,7 @@ const FLOOR_STEPS: u64 = 16;
 pub(crate) struct Core {
     /// No other engine of this process has it.
     pub(crate) number: u64,
-    /// How it was opened, but for who observed its recovery.
+    /// How it was opened, with a pipeline length within bounds, and without the observer of its recovery.
     pub(crate) options: EngineOptions,
     pub(crate) log: Arc<Log>,
     pub(crate) pool: Arc<BufferPool>,

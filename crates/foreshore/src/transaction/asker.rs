@@ -1,4 +1,4 @@
-//! Who asks the engine for something, and hears of it if that was the victim of a deadlock.
+//! A transaction that asks the engine for something, and remembers if it was the victim of a deadlock.
 
 use foreshore_env::sync::Arc;
 use foreshore_txn::{Txn, TxnError};

@@ -103,7 +103,7 @@ impl Transaction {
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let Transaction { asker, database, recent, key: scratch, .. } = self;
-        let table = database.table(&table, Some(asker), recent)?;
+        let table = database.table(&table, asker, recent)?;
         let (mut keys, mut done) = (keys.into_iter().fuse(), 0);
         loop {
             scratch.clear();
