@@ -7,7 +7,10 @@ use foreshore_env::{
     sim::{Device, MachineReport, Profile, Schedule, Settings, World, report, simulate},
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{
+            AtomicU64,
+            Ordering::{Release, SeqCst},
+        },
     },
     thread,
     time::{Duration, Instant},
@@ -77,7 +80,7 @@ fn turns_replay() {
 }
 
 /// ENV-9. Sleeping while nothing changes is no other machine: waits by `spin_until` and waits that run every round come
-/// to the same times and counts, whatever is done under the latch, and whether there are cores for all threads or not.
+/// to the same times and counts, whatever is stored under the latch, and whether there are cores for all threads or not.
 /// The rounds end, too.
 #[test]
 fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
@@ -103,9 +106,9 @@ fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
                     given_up.fetch_add(1, SeqCst);
                     thread::yield_now();
                 }
-                words.iter().for_each(|word| word.store(word.load(SeqCst) + 1, SeqCst));
+                words.iter().for_each(|word| word.store(word.load(SeqCst) + 1, Release));
                 hint::work((number * 37 + round * 11) % 700);
-                held.store(0, SeqCst);
+                held.store(0, Release);
             }
         };
         let simulated = simulate(&settings(1, machine(cores)), || {
