@@ -13,11 +13,11 @@ use foreshore_latch::Patience;
 
 use super::{BufferPool, FrameRef, write::Batch};
 
-/// Pages written with one wait for the log, and between two syncs while the log is flushed, too: a commit waits behind
-/// what the disk was given, so that is little.
+/// Pages written with one wait for the log, and between two syncs: a commit whose log is synced meanwhile waits behind
+/// them, so they are few. To sync less often while the log is not flushed made insertion with lazy commits a tenth
+/// faster, and the 99.9th percentile of synchronous ones during checkpoints two to three times as long: a flush that
+/// waits behind a sync does not show before the next batch is written.
 const BATCH_PAGES: usize = 16;
-/// Pages written between two syncs while the log is not flushed. A sync costs more than writing a batch does.
-const QUIET_PAGES: u64 = 256;
 /// How many frames have their dirty ones sorted at a time. Each takes eight bytes of memory.
 const SORTED_FRAMES: usize = 1 << 16;
 /// How often pages are written that stay dirty because somebody latched them meanwhile.
@@ -79,7 +79,7 @@ impl BufferPool {
     /// A part of the frames at a time, and of these in the order of the file: neighbours go with one write, and pages
     /// that the file never had, with which a sync writes more than their bytes, come together at its end.
     pub(super) fn write_dirty(&self, wanted: impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
-        let mut sweep = Sweep { pool: self, batch: Batch::new(BATCH_PAGES), unsynced: 0, flushes: 0 };
+        let mut sweep = Sweep { pool: self, batch: Batch::new(BATCH_PAGES), unsynced: 0 };
         let frames = self.frames.count() as u32;
         let mut dirty = Vec::new();
         for first in (0..frames).step_by(SORTED_FRAMES) {
@@ -119,8 +119,6 @@ struct Sweep<'p> {
     batch: Batch<'p>,
     /// Pages written since the last sync.
     unsynced: u64,
-    /// How often the log had been flushed when the last batch was written.
-    flushes: u64,
 }
 
 impl<'p> Sweep<'p> {
@@ -157,9 +155,7 @@ impl<'p> Sweep<'p> {
         let written = self.batch.write(self.pool, None)?;
         self.pool.counters.sweep_writes.add(written);
         self.unsynced += written;
-        let flushes = self.pool.log.flushes();
-        let quiet = std::mem::replace(&mut self.flushes, flushes) == flushes;
-        if self.unsynced >= if quiet { QUIET_PAGES } else { BATCH_PAGES as u64 } {
+        if self.unsynced >= BATCH_PAGES as u64 {
             self.pool.sync()?;
             self.unsynced = 0;
         }
