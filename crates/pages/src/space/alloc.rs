@@ -8,6 +8,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_latch::Patience;
 use foreshore_wal::Urgency;
 
+use super::reserve::Demand;
 use crate::{
     layout::{self, KIND, PageKind},
     pool::{BufferPool, ExclusivePage, SharedPage},
@@ -185,7 +186,7 @@ impl BufferPool {
         urgency: Urgency,
         patience: Patience<'_>,
     ) -> Result<NewPage<'_>> {
-        let id = self.space.candidate(self, hint, urgency, patience)?;
+        let id = self.space.candidate(self, Demand { hint, urgency, patience })?;
         if id == hint {
             self.space.settle(id, false);
             return Err(StorageError::corrupt_page(id, FREE_IN_USE));

@@ -192,24 +192,27 @@ impl Run {
     }
 }
 
+/// What a page is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand<'p> {
+    /// It had best lie near this one.
+    pub(super) hint: PageId,
+    pub(super) urgency: Urgency,
+    /// A bitmap page is waited for no longer than this lasts.
+    pub(super) patience: Patience<'p>,
+}
+
 impl Space {
-    /// A page that is free and that nobody else is given, until [`Space::settle`]. A bitmap page is waited for no longer
-    /// than `patience` lasts.
-    pub(super) fn candidate(
-        &self,
-        pool: &BufferPool,
-        hint: PageId,
-        urgency: Urgency,
-        patience: Patience<'_>,
-    ) -> Result<PageId> {
+    /// A page that is free and that nobody else is given, until [`Space::settle`].
+    pub(super) fn candidate(&self, pool: &BufferPool, demand: Demand<'_>) -> Result<PageId> {
         let found = match self.reservations.kind {
-            FreeSpaceKind::Cached => self.candidate_cached(pool, hint, urgency, patience),
-            FreeSpaceKind::Uncached => self.candidate_uncached(pool, hint, urgency, patience),
+            FreeSpaceKind::Cached => self.candidate_cached(pool, demand),
+            FreeSpaceKind::Uncached => self.candidate_uncached(pool, demand),
             FreeSpaceKind::GlobalMutex | FreeSpaceKind::GlobalTtas | FreeSpaceKind::GlobalMcs => {
-                self.candidate_alone(pool, hint, urgency, patience)
+                self.candidate_alone(pool, demand)
             }
         };
-        match (found, urgency) {
+        match (found, demand.urgency) {
             (Err(error), Urgency::Ending) => self.take_kept().ok_or(error),
             (found, _) => found,
         }
@@ -241,34 +244,22 @@ impl Space {
     }
 
     /// Reserves a run for work, or for rollback.
-    fn reserve_for(
-        &self,
-        pool: &BufferPool,
-        hint: PageId,
-        urgency: Urgency,
-        patience: Patience<'_>,
-    ) -> Result<Run> {
-        let run = self.reserve_run(pool, hint, patience)?;
-        if urgency == Urgency::Work {
-            self.keep_some(pool, patience).inspect_err(|_| self.release_run(run))?;
+    fn reserve_for(&self, pool: &BufferPool, demand: Demand<'_>) -> Result<Run> {
+        let run = self.reserve_run(pool, demand.hint, demand.patience)?;
+        if demand.urgency == Urgency::Work {
+            self.keep_some(pool, demand.patience).inspect_err(|_| self.release_run(run))?;
         }
         Ok(run)
     }
 
-    fn candidate_cached(
-        &self,
-        pool: &BufferPool,
-        hint: PageId,
-        urgency: Urgency,
-        patience: Patience<'_>,
-    ) -> Result<PageId> {
+    fn candidate_cached(&self, pool: &BufferPool, demand: Demand<'_>) -> Result<PageId> {
         let Reservations { shards, map, .. } = &self.reservations;
         let shard = &shards[SHARD.with(|shard| *shard)];
         let take_from = |shard: &Mutex<Option<Run>>| shard.lock().as_mut()?.take(map);
         if let Some(page) = take_from(shard) {
             return Ok(page);
         }
-        let mut run = match self.reserve_for(pool, hint, urgency, patience) {
+        let mut run = match self.reserve_for(pool, demand) {
             Ok(run) => run,
             // Before the disk is called full, pages that other shards have put aside are used.
             Err(error) => return shards.iter().find_map(|shard| take_from(shard)).ok_or(error),
@@ -278,7 +269,7 @@ impl Space {
         if let Some(replaced) = shard.lock().replace(run) {
             self.release_run(replaced);
         }
-        page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
+        page.ok_or_else(|| StorageError::corrupt_page(demand.hint, "an extent with a free page has none"))
     }
 
     /// Ends the handing out of a page. Used, its bit is set; else it will be found again.

@@ -20,7 +20,10 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::Urgency;
 use proptest::prelude::*;
 
-use super::{bitmap, reserve::KEPT_PAGES};
+use super::{
+    bitmap,
+    reserve::{Demand, KEPT_PAGES},
+};
 use crate::{
     FreeSpaceKind, PageWords, PoolOptions,
     testing::{ALLOCATE, FAR, World, options, over_all},
@@ -264,7 +267,14 @@ fn a_page_that_is_handed_out_is_not_found_again() {
                         let page = world
                             .pool
                             .space
-                            .candidate(&world.pool, PageId::NONE, Urgency::Work, Patience::ENDLESS)
+                            .candidate(
+                                &world.pool,
+                                Demand {
+                                    hint: PageId::NONE,
+                                    urgency: Urgency::Work,
+                                    patience: Patience::ENDLESS,
+                                },
+                            )
                             .unwrap();
                         assert!(given.lock().insert(page), "page {page} was handed out twice");
                     }

@@ -7,13 +7,9 @@
 
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::sync::Mutex;
-use foreshore_latch::{
-    Patience,
-    baseline::{Latch, Mcs, Ttas},
-};
-use foreshore_wal::Urgency;
+use foreshore_latch::baseline::{Latch, Mcs, Ttas};
 
-use super::FreeSpaceKind;
+use super::{Demand, FreeSpaceKind};
 use crate::{pool::BufferPool, space::Space};
 
 /// What is held for a whole search: one of these, by the kind. They guard no data: a search alone is the baseline's
@@ -27,29 +23,17 @@ pub(in crate::space) struct Searching {
 
 impl Space {
     /// Searches, and keeps nothing for the next time.
-    pub(super) fn candidate_uncached(
-        &self,
-        pool: &BufferPool,
-        hint: PageId,
-        urgency: Urgency,
-        patience: Patience<'_>,
-    ) -> Result<PageId> {
-        let mut run = self.reserve_for(pool, hint, urgency, patience)?;
+    pub(super) fn candidate_uncached(&self, pool: &BufferPool, demand: Demand<'_>) -> Result<PageId> {
+        let mut run = self.reserve_for(pool, demand)?;
         let page = run.take(self.map());
         self.release_run(run);
-        page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
+        page.ok_or_else(|| StorageError::corrupt_page(demand.hint, "an extent with a free page has none"))
     }
 
     /// [`Space::candidate_uncached`], one thread at a time. A thread that holds a bitmap page waits for nobody here, so
     /// this ends.
-    pub(super) fn candidate_alone(
-        &self,
-        pool: &BufferPool,
-        hint: PageId,
-        urgency: Urgency,
-        patience: Patience<'_>,
-    ) -> Result<PageId> {
-        let search = || self.candidate_uncached(pool, hint, urgency, patience);
+    pub(super) fn candidate_alone(&self, pool: &BufferPool, demand: Demand<'_>) -> Result<PageId> {
+        let search = || self.candidate_uncached(pool, demand);
         let Searching { mutex, ttas, mcs } = &self.reservations.searching;
         match self.reservations.kind {
             FreeSpaceKind::GlobalTtas => ttas.exclusive(search),

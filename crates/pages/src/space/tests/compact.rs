@@ -13,7 +13,7 @@ use foreshore_latch::Patience;
 use foreshore_testkit::CrashMode;
 use foreshore_wal::Urgency;
 
-use super::allocated;
+use super::{super::reserve::Demand, allocated};
 use crate::{
     Compaction, PoolOptions,
     testing::{DATA, MOVE, World, options},
@@ -146,7 +146,10 @@ fn a_page_that_is_being_allocated_is_not_cut_off() {
     let handed_out = world
         .pool
         .space
-        .candidate(&world.pool, PageId(before as u32 - 2), Urgency::Work, Patience::ENDLESS)
+        .candidate(
+            &world.pool,
+            Demand { hint: PageId(before as u32 - 2), urgency: Urgency::Work, patience: Patience::ENDLESS },
+        )
         .unwrap();
     let last = *pages.keys().next_back().unwrap();
     assert!(handed_out > last);
