@@ -191,30 +191,29 @@ fn latches_cost_what_the_paper_measured() {
         }
     };
     let reading = measure("read-only", "0.00006");
-    for (latch, measured) in [
-        ("spin_rw", 4531.0),
-        ("std_rwlock", 9583.0),
-        ("optimistic", 12.0),
-        ("hybrid_spinning", 17.0),
-        ("hybrid", 17.0),
-    ] {
-        let simulated = reading(latch);
-        assert!((0.5..=2.0).contains(&(simulated / measured)), "{latch}: {simulated} cycles, not {measured}");
-    }
     let writing = measure("write-only", "0.001");
-    let in_order = ["std_rwlock", "optimistic", "hybrid_spinning", "hybrid"].map(&writing);
-    assert!(in_order.is_sorted_by(|dearer, cheaper| dearer > cheaper), "{in_order:?}");
-    for (what, simulated, measured, least, most) in [
-        ("queuing_rw that reads", reading("queuing_rw"), 77_584.0, 0.25, 0.5),
-        ("queuing_rw that writes", writing("queuing_rw"), 79_928.0, 0.25, 0.5),
-        ("spin_rw that writes", writing("spin_rw"), 52_215.0, 1.5, 3.0),
-    ] {
-        let ratio = simulated / measured;
-        assert!((least..=most).contains(&ratio), "{what}: {simulated} cycles, not {measured}");
+    // From the dearest way to write to the cheapest, with the paper's cycles.
+    let table = [
+        ("queuing_rw", 77_584.0, 79_928.0),
+        ("spin_rw", 4_531.0, 52_215.0),
+        ("std_rwlock", 9_583.0, 29_201.0),
+        ("optimistic", 12.0, 8_636.0),
+        ("hybrid_spinning", 17.0, 4_082.0),
+        ("hybrid", 17.0, 421.0),
+    ];
+    for (latch, read, written) in table {
+        for (what, simulated, measured, most) in
+            [("reads", reading(latch), read, 2.0), ("writes", writing(latch), written, 2.5)]
+        {
+            let ratio = simulated / measured;
+            assert!(
+                (0.5..=most).contains(&ratio),
+                "{latch} that {what}: {simulated} cycles, not {measured}"
+            );
+        }
     }
-    // The queue is the dearest way to read; and to write, both are dearer than what backs off.
-    assert!(reading("queuing_rw") > 2.0 * reading("std_rwlock").max(reading("spin_rw")));
-    assert!(writing("queuing_rw").min(writing("spin_rw")) > 2.0 * writing("optimistic"));
+    let in_order = table.map(|(latch, ..)| writing(latch));
+    assert!(in_order.is_sorted_by(|dearer, cheaper| dearer > cheaper), "{in_order:?}");
 }
 
 /// What single accesses take is what the profile says.

@@ -40,7 +40,6 @@ const LEAST_SLICE: u64 = 750_000_000;
 const SWITCH: u64 = 1_500_000;
 /// Costs of the operating system; see `profile`.
 const SYSTEM_CALL: u64 = 100_000;
-const YIELD: u64 = 300_000;
 const FUTEX_WAIT: u64 = 1_000_000;
 const CLOCK_READ: u64 = 20_000;
 const SPAWN: u64 = 15_000_000;
@@ -105,7 +104,7 @@ impl Machine {
             pause: picoseconds(profile.pause),
             clock_read: CLOCK_READ,
             system_call: SYSTEM_CALL,
-            yielding: YIELD,
+            yielding: picoseconds(profile.yielding),
             futex_wait: FUTEX_WAIT,
             futex_wake: profile.wake_ns * 1000,
             spawn: SPAWN,

@@ -76,12 +76,18 @@
 //! level, which has all that the first has on most of these machines; the last one is the socket's, also where parts of
 //! a socket have one each.
 //!
+//! To let others run when there is nobody (`sched_yield`) took 445 to 512 ns on `vm2-zen4`: 1,700 cycles. Of other
+//! machines it is computation as any other: half as many cycles more on older ones, twice as many on those that work in
+//! order, 0.65 of them with Zen 5. B's system, Ubuntu 18.04, keeps the kernel's pages apart from the program's, as
+//! processors of that age need: 400 cycles more for each call. Its authors counted less than 300 for that
+//! (github.com/isec-tugraz/KAISER/issues/3), and the shortest call takes 630 to 730 so, of which 200 were there before
+//! (github.com/travisdowns/uarch-bench/issues/34).
+//!
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent`
 //! of a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one
-//! word); costs of the operating system are Linux's on hardware without virtualization, in nanoseconds, but for what it
-//! takes to let others run when there is nobody: two to three times the shortest call, on a virtual machine. To wake a
-//! thread whose virtual processor sleeps is dear: on `vm2-zen4` who wakes it is away for 10.5 to 17 µs, and it runs 28
-//! to 40 µs after (medians of 3,000, unparked after 5 to 100 µs).
+//! word); the other costs of the operating system are Linux's on hardware without virtualization, in nanoseconds. To
+//! wake a thread whose virtual processor sleeps is dear: on `vm2-zen4` who wakes it is away for 10.5 to 17 µs, and it
+//! runs 28 to 40 µs after (medians of 3,000, unparked after 5 to 100 µs).
 
 mod variants;
 
@@ -158,6 +164,8 @@ pub struct Profile {
     pub changes_overlap: bool,
     /// One pause of a spinning loop.
     pub pause: u64,
+    /// A call of the system that lets others run, when there is nobody.
+    pub yielding: u64,
     /// Nanoseconds that it takes the system to wake a thread, for the thread that wakes it; and from then on until an
     /// idle processor runs it.
     pub wake_ns: u64,
@@ -203,6 +211,7 @@ const COMMON: Profile = Profile {
     window: 0,
     changes_overlap: false,
     pause: 45,
+    yielding: 2_550,
     wake_ns: 1000,
     wake_up_ns: 3500,
 };
@@ -216,12 +225,13 @@ const ZEN4: Profile = Profile {
     own_cache_bytes: 1 << 20,
     computation: 18,
     lock_computation: 6,
-    latch_computation: 1.6,
+    latch_computation: 1.1,
     following: 3,
     shadow: 8,
     window: 80,
     changes_overlap: true,
     pause: 91,
+    yielding: 1_700,
     ..COMMON
 };
 
@@ -247,6 +257,7 @@ pub const PROFILES: &[Profile] = &[
         lock_computation: 16,
         following: 8,
         pause: 10,
+        yielding: 3_400,
         ..COMMON
     },
     Profile {
@@ -282,6 +293,7 @@ pub const PROFILES: &[Profile] = &[
         queued_percent: 50,
         pause: 10,
         window: 42,
+        yielding: 2_950,
         ..COMMON
     },
     Profile {
@@ -334,6 +346,7 @@ pub const PROFILES: &[Profile] = &[
         occupancy: [12, 12, 40, 40],
         window: 128,
         pause: 140,
+        yielding: 2_050,
         ..COMMON
     },
     Profile {
@@ -354,6 +367,7 @@ pub const PROFILES: &[Profile] = &[
         computation: 46,
         lock_computation: 16,
         following: 8,
+        yielding: 3_400,
         ..COMMON
     },
     Profile {
@@ -374,10 +388,11 @@ pub const PROFILES: &[Profile] = &[
         cache_bytes: 32 << 20,
         computation: 11,
         lock_computation: 4,
-        latch_computation: 1.6,
+        latch_computation: 0.7,
         following: 2,
         window: 112,
         changes_overlap: true,
+        yielding: 1_100,
         ..COMMON
     },
     Profile {
