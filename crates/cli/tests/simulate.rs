@@ -206,10 +206,7 @@ fn latches_cost_what_the_paper_measured() {
             [("reads", reading(latch), read, 2.0), ("writes", writing(latch), written, 2.5)]
         {
             let ratio = simulated / measured;
-            assert!(
-                (0.5..=most).contains(&ratio),
-                "{latch} that {what}: {simulated} cycles, not {measured}"
-            );
+            assert!((0.5..=most).contains(&ratio), "{latch} that {what}: {simulated} cycles, not {measured}");
         }
     }
     let in_order = table.map(|(latch, ..)| writing(latch));

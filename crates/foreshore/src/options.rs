@@ -47,6 +47,12 @@ pub struct Options {
     pub read_only: bool,
     /// Memory for pages, in bytes, 512 KiB to 32,767 GiB. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,
+    /// Whether the system gives the pool all of its memory when the database is opened. Otherwise it does when pages are
+    /// first used, a few MiB ahead of them: memory that is never needed is never taken, but transactions that bring new
+    /// pages pay for it until the pool has been full once. To open a database takes a tenth of a second longer for each
+    /// GiB then, a second or two where the machine is virtual and its host has the memory. Linux only; elsewhere it
+    /// changes nothing. Default: false.
+    pub prefault: bool,
     /// How the buffer pool finds pages. Default: page_table.
     pub translation: Translation,
     /// How the buffer pool keeps track of pages that are being read or written. Default: in_frame.

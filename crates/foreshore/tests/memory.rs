@@ -59,6 +59,24 @@ fn status(name: &str) -> u64 {
 /// How long the slowest machine may take for a few transactions of each thread.
 const FAR: Duration = Duration::from_secs(120);
 
+/// Whoever asks for it has the pool's memory from the beginning, and nobody else.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_pool_gets_its_memory_when_it_is_asked_to() {
+    for prefault in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options { pool_bytes: 256 << 20, prefault, ..options() };
+        let before = status("VmRSS");
+        let db = Database::builder().options(options.clone()).open(directory.path().join("db")).unwrap();
+        let grown = status("VmRSS") - before;
+        assert_eq!(grown >= options.pool_bytes as u64, prefault, "prefault={prefault}: {} MiB", grown >> 20);
+        assert!(prefault || grown < 64 << 20, "{} MiB", grown >> 20);
+        // It can be used all the same.
+        db.transact(|tx| tx.put(TABLE, 1, &[1; ROW_BYTES][..]).map(drop)).unwrap();
+        db.close().unwrap();
+    }
+}
+
 /// Set for the process in which it is measured, where nothing else takes memory.
 const CHILD: &str = "FORESHORE_TEST_MEMORY";
 

@@ -86,6 +86,8 @@ const QUIESCENCE_LOOK: Duration = Duration::from_millis(1);
 pub struct PoolOptions {
     /// Memory for pages. At least eight frames are made of it; below 64 threads will wait for frames.
     pub bytes: usize,
+    /// Whether the system is to give all of that memory when the pool is made, and not as it is first used.
+    pub prefault: bool,
     /// Threads in the background, 64 at most, that write dirty pages before the clock hand comes to them.
     pub cleaners: usize,
     /// How long a thread looks for a frame before it gives up with [`StorageError::PoolExhausted`].
@@ -113,6 +115,7 @@ impl Default for PoolOptions {
     fn default() -> PoolOptions {
         PoolOptions {
             bytes: 64 << 20,
+            prefault: false,
             cleaners: 1,
             frame_wait: Duration::from_secs(10),
             bitmap_span: space::BITMAP_SPAN,
@@ -247,7 +250,7 @@ impl BufferPool {
             cleaner: Cleaner::default(),
             readers: Readers::new(options.read_ahead, count),
         });
-        Cleaner::start(&pool, options.cleaners)?;
+        Cleaner::start(&pool, options)?;
         Readers::start(&pool)?;
         Ok(pool)
     }

@@ -234,6 +234,7 @@ fn over(variants: &[(TranslationKind, TransitKind)], test: impl Fn()) {
 pub(crate) fn options(frames: usize) -> PoolOptions {
     PoolOptions {
         bytes: frames * PAGE_BYTES,
+        prefault: false,
         cleaners: 1,
         frame_wait: FAR,
         bitmap_span: 128,

@@ -76,8 +76,9 @@ struct Slot {
     last: AtomicU64,
     /// The change under way appends here or later; `IDLE` or `RESTING` when there is none.
     pending: AtomicU64,
-    /// The transaction that was told to go; its slot may have another one by now. Written by everybody, relaxed: it
-    /// carries nothing with it.
+    /// The transaction that was told to go; its slot may have another one by now, and a late word to the old one takes
+    /// that to the new one back: whoever needs somebody to go says so again. Written by everybody, relaxed: it carries
+    /// nothing with it.
     ended: AtomicU64,
 }
 

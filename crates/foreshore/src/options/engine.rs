@@ -60,6 +60,7 @@ impl Options {
             },
             pool: PoolOptions {
                 bytes: self.pool_bytes,
+                prefault: self.prefault,
                 translation: self.translation,
                 transit: self.transit,
                 free_space: self.free_space,

@@ -113,6 +113,7 @@ named_options! {
     create: FLAG, true;
     read_only: FLAG, false;
     pool_bytes: SIZE, 256 << 20;
+    prefault: FLAG, false;
     translation: one_of(), Default::default();
     transit: one_of(), Default::default();
     free_space: one_of(), Default::default();

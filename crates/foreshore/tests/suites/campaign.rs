@@ -99,9 +99,10 @@ const CHOICES: [Choices; 31] = [
 const DRAWN_ELSEWHERE: [&str; 2] = ["execution", "durability"];
 
 /// What has no part in who sees what of whom, each with the reason.
-const OF_NO_MATTER: [(&str, &str); 15] = [
+const OF_NO_MATTER: [(&str, &str); 16] = [
     ("create", "before there is anybody"),
     ("read_only", "nobody writes"),
+    ("prefault", "the same memory, sooner"),
     ("log_bytes", "room; who is refused is undone, which the suites of `txn` are about"),
     ("log_segment_bytes", "the same log in other files"),
     ("log_buffer_bytes", "the same log, sooner on the disk"),

@@ -5,7 +5,7 @@
 //! does not matter, for a page that one is writing is nothing to the others (PAGE-5).
 //!
 //! They also lengthen the data file before that is needed (`space.rs`), and have the system give memory to frames that
-//! will be used next for the first time.
+//! will be used next for the first time, unless all got it when the pool was made.
 //!
 //! Whoever finds nothing but dirty pages all the same waits for the cleaner before it writes one itself: the cleaner
 //! waits for the log once for many pages, and so would everybody for one.
@@ -24,7 +24,7 @@ use foreshore_env::{
 };
 use foreshore_latch::{Patience, parking::LOOK_INTERVAL};
 
-use super::{BufferPool, write::Batch};
+use super::{BufferPool, PoolOptions, frame::Frames, write::Batch};
 
 /// Pages written with one wait for the log.
 const BATCH_PAGES: usize = 64;
@@ -105,9 +105,12 @@ impl Drop for Farewell {
 }
 
 impl Cleaner {
-    /// Starts so many threads.
-    pub(super) fn start(pool: &Arc<BufferPool>, count: usize) -> Result<()> {
-        for _ in 0..count.min(MAX_CLEANERS) {
+    /// Has the pool get its memory, if all of it is wanted now, and starts the threads.
+    pub(super) fn start(pool: &Arc<BufferPool>, options: &PoolOptions) -> Result<()> {
+        if options.prefault {
+            pool.cleaner.populate(&pool.frames);
+        }
+        for _ in 0..options.cleaners.min(MAX_CLEANERS) {
             let (bell, weak) = (Arc::clone(&pool.cleaner.bell), Arc::downgrade(pool));
             // Counted here, so that nobody finds the pool without a cleaner that is about to begin.
             bell.orders.lock().working += 1;
@@ -158,6 +161,14 @@ impl Cleaner {
         if index.is_multiple_of(MEMORY_PART) {
             self.want_memory((index + MEMORY_PART + MEMORY_AHEAD).min(count));
         }
+    }
+
+    /// Has the system give memory to all frames now.
+    pub(super) fn populate(&self, frames: &Frames) {
+        let all = frames.count();
+        hint::populate(frames.pages(0..all));
+        let mut orders = self.bell.orders.lock();
+        (orders.populated, orders.wanted) = (all, all);
     }
 
     #[cold]

@@ -95,7 +95,9 @@ impl Escalation {
             return try_for(owner, own);
         }
         self.total = owner.lock_count().saturating_mul(2);
-        let most = entered.iter_mut().max_by_key(|entered| entered.locks);
+        // One that has such a lock already would save nothing.
+        let lacking = entered.iter_mut().filter(|entered| !entered.mode.covers(entered.target()));
+        let most = lacking.max_by_key(|entered| entered.locks);
         most.is_some_and(|most| try_for(owner, most))
     }
 }

@@ -242,3 +242,22 @@ fn a_reader_that_writes_a_little_lets_others_read() {
     drop((txn, other));
     assert_sound(&engine, "after SIX");
 }
+
+/// A table that it has as a whole already is not tried for again in place of one that would save locks.
+#[test]
+fn a_table_that_is_locked_already_is_not_tried_for_when_the_bytes_are_full() {
+    let (engine, whole) = engine(100, 72 * 200);
+    let (second, third) = (engine.create_table("b", b"").unwrap(), engine.create_table("c", b"").unwrap());
+    let mut txn = begin(&engine);
+    write(&mut txn, &whole, 0..150).unwrap();
+    assert_eq!(engine.stats().locks.escalations, 1);
+    write(&mut txn, &second, 0..60).unwrap();
+    write(&mut txn, &third, 0..40).unwrap();
+    let before = engine.stats().locks.escalations;
+    let mut other = begin(&engine);
+    other.set_no_wait(true);
+    assert!(
+        is_refused(&get(&mut other, &second, b"elsewhere")),
+        "{before} escalations are told of, and not of the second"
+    );
+}
