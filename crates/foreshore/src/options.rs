@@ -77,7 +77,7 @@ pub struct Options {
     /// defaults at least two: eight thirds of half of [`Options::log_buffer_bytes`], and half a segment. Default: 16
     /// MiB.
     pub log_segment_bytes: u64,
-    /// Memory for log records on their way to the disk; a power of two, 256 KiB to 1 GiB. Default: 8 MiB.
+    /// Memory for log records on their way to the disk; a power of two, 256 KiB to 1 GiB. Default: 16 MiB.
     pub log_buffer_bytes: usize,
     /// How threads agree on where their records go in the log. Default: fetch_add.
     pub log_insert: LogInsert,

@@ -81,7 +81,7 @@ impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
             segment_bytes: 16 << 20,
-            buffer_bytes: 8 << 20,
+            buffer_bytes: 16 << 20,
             capacity_bytes: 4 << 30,
             most_segments: u64::MAX,
             latency: Duration::ZERO,

@@ -35,7 +35,7 @@ const LOCKS: u32 = 1 << 20;
 /// Of the table of locks; as many as there may be locks would take 72 MiB more.
 const LOCK_BUCKETS: u32 = 1 << 16;
 /// As much as Foreshore's.
-const LOG_BUFFER_BYTES: u32 = 8 << 20;
+const LOG_BUFFER_BYTES: u32 = 16 << 20;
 const LOG_FILE_BYTES: u32 = 64 << 20;
 /// By how much the log grows before what is dirty is written: 256 MiB, as Foreshore does it.
 const CHECKPOINT_LOG_KIB: u32 = 256 << 10;

@@ -122,7 +122,7 @@ named_options! {
     latch_mode: one_of(), Default::default();
     log_bytes: BYTES, 4 << 30;
     log_segment_bytes: BYTES, 16 << 20;
-    log_buffer_bytes: SIZE, 8 << 20;
+    log_buffer_bytes: SIZE, 16 << 20;
     log_insert: one_of(), Default::default();
     log_past_cache: FLAG, true;
     log_full: one_of(), Default::default();
