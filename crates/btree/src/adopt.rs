@@ -12,6 +12,7 @@ use crate::{
     image::child_value,
     node::{self, CHILD_BYTES, Hop, Target, damaged},
     record,
+    session::Session,
     tree::Tree,
 };
 
@@ -20,9 +21,16 @@ const MAX_ADOPTIONS: usize = 64;
 
 impl<'a> Tree<'a> {
     /// After an operation: adopts the foster child that its descent went through, if that needs no waiting. It is
-    /// nobody's duty, so failure is nobody's failure.
+    /// nobody's duty, so failure is nobody's failure. Not where the session has remembered leaves: an adoption changes
+    /// a leaf, perhaps one of them.
     #[inline]
-    pub(crate) fn adopt_on_the_way(&self, patience: Patience<'_>, foster: Option<u8>, target: Target<'_>) {
+    pub(crate) fn adopt_on_the_way(&self, session: &impl Session, foster: Option<u8>, target: Target<'_>) {
+        self.adopt_found(session.patience(), foster.filter(|_| !session.has_remembered()), target);
+    }
+
+    /// The same for a session that had remembered no leaf before this operation.
+    #[inline]
+    pub(crate) fn adopt_found(&self, patience: Patience<'_>, foster: Option<u8>, target: Target<'_>) {
         if let Some(level) = foster {
             self.try_adopt(patience, target, level + 1);
         }

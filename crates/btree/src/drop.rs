@@ -24,6 +24,7 @@ use crate::{
 
 /// Steps from the root to the last page, foster chains included, until it is damage and not depth.
 const MAX_STEPS: usize = MAX_TREE_LEVELS + 1024;
+const LOOP: &str = "its pages form a loop";
 
 /// What a step of [`BTree::reap`] did.
 #[derive(Debug, PartialEq, Eq)]
@@ -133,7 +134,7 @@ impl BTree {
         if !tree.has_root()? {
             return Ok(Reaped::Gone);
         }
-        let mut parent = None;
+        let mut parent: Option<(ExclusivePage<'_>, Link)> = None;
         let mut page = tree.env.pool.exclusive(tree.root)?;
         for _ in 0..MAX_STEPS {
             let view = page.view();
@@ -141,11 +142,15 @@ impl BTree {
                 return tree.free_last(parent, page, cleared);
             };
             let level = if link == Link::Foster { view.level() } else { view.level() - 1 };
+            // It is latched by this thread.
+            if parent.as_ref().is_some_and(|(above, _)| above.id() == link.target(view)) {
+                return Err(damaged(tree.root, LOOP));
+            }
             let child = tree.child(Patience::ENDLESS, &page, link.target(view), level)?;
             parent = Some((page, link));
             page = child;
         }
-        Err(damaged(tree.root, "its pages form a loop"))
+        Err(damaged(tree.root, LOOP))
     }
 
     /// Deletes long values of a tree that is being taken apart, in the name of `session`, which must end before the

@@ -129,8 +129,11 @@ impl<'a> Tree<'a> {
         }
         if overflow {
             // The lock on the key covers the chunks.
-            return Ok(Some(read(&self.read_overflow(session, value.as_slice())?)));
+            let value = self.read_overflow(session, value.as_slice())?;
+            session.stand_beside()?;
+            return Ok(Some(read(&value)));
         }
+        session.stand_beside()?;
         Ok(Some(read(value.as_slice())))
     }
 
@@ -218,7 +221,7 @@ impl<'a> Tree<'a> {
             let foster = landing.foster.filter(|_| !session.has_remembered());
             match self.look_unlocked(session, page, place, key, gap.as_ref(), copy)? {
                 Unlocked::Done => {
-                    self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
+                    self.adopt_found(session.patience(), foster, Target::Key(key));
                     return Ok(Some(matches!(place, Place::Live(_))));
                 }
                 Unlocked::Changed => return Ok(None),
@@ -234,7 +237,7 @@ impl<'a> Tree<'a> {
             copy(view, slot);
         }
         if page.validate() || planted(Fault::ReadUnvalidated) {
-            self.adopt_on_the_way(session.patience(), landing.foster, Target::Key(key));
+            self.adopt_on_the_way(session, landing.foster, Target::Key(key));
             return Ok(Some(matches!(place, Place::Live(_))));
         }
         Ok(None)
@@ -304,7 +307,7 @@ impl<'a> Tree<'a> {
             }
             drop(page);
             session.after_unlatch(self.table);
-            self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
+            self.adopt_on_the_way(session, foster, Target::Key(key));
             return Ok(matches!(place, Place::Live(_)));
         }
     }

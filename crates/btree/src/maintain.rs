@@ -41,7 +41,7 @@ impl<'a> Tree<'a> {
         let underfull = self.is_underfull(page.view());
         drop(page);
         let foster = landing.foster.filter(|_| !session.has_remembered());
-        self.adopt_on_the_way(session.patience(), foster, target);
+        self.adopt_on_the_way(session, foster, target);
         Ok(underfull)
     }
 

@@ -131,6 +131,16 @@ pub trait Session {
         Ok(())
     }
 
+    /// Asked before a value that was read, perhaps under a lock, is shown: whether what was read without locks still is
+    /// as it was, so that the one was there beside the other.
+    ///
+    /// # Errors
+    /// [`LockError::StaleReads`] when it is not.
+    #[inline]
+    fn stand_beside(&mut self) -> Result<(), LockError> {
+        Ok(())
+    }
+
     /// Whether it has remembered any leaf.
     #[inline]
     fn has_remembered(&self) -> bool {

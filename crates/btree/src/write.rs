@@ -108,7 +108,7 @@ impl<'a> Tree<'a> {
             };
             match self.write_latched(session, page, place, key, value, verb, &mut gap)? {
                 Attempt::Done(written) => {
-                    self.adopt_on_the_way(session.patience(), landing.foster, target);
+                    self.adopt_on_the_way(session, landing.foster, target);
                     return Ok(written);
                 }
                 Attempt::AwaitGap => session.acquire(self.table, gap.key(), Mode::NX)?,

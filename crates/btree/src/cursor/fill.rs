@@ -131,7 +131,7 @@ impl Batch {
                 if unlocked {
                     session.remember(tree.table, stamp)?;
                 }
-                tree.adopt_on_the_way(session.patience(), foster, target);
+                tree.adopt_found(session.patience(), foster, target);
                 return Ok(Some((page.id(), limit)));
             }
         }
@@ -163,7 +163,7 @@ impl Batch {
             drop(page);
             let Some(refused) = refused else {
                 session.after_unlatch(tree.table);
-                tree.adopt_on_the_way(session.patience(), foster, target);
+                tree.adopt_on_the_way(session, foster, target);
                 return Ok((leaf, plan.limit));
             };
             let (key, mode) = self.lock(refused);

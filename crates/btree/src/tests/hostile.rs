@@ -153,6 +153,19 @@ fn a_foster_loop_is_an_error() {
     assert!(in_time(rig).iter().all(|error| matches!(error, StorageError::Corrupted { .. })));
 }
 
+/// The same where the tree is taken apart, which goes to its last page: it would wait for a latch of its own.
+#[test]
+fn a_foster_loop_is_found_when_the_tree_is_taken_apart() {
+    let rig = rig();
+    let mut leaves = by_level(&rig).pop().unwrap();
+    let at = leaves.iter().position(|&leaf| !rig.env.pool.shared(leaf).unwrap().view().ends_with_high());
+    let (last, other) = (leaves.remove(at.unwrap()), leaves[0]);
+    write(&rig, last, FOSTER, &other.0.to_le_bytes());
+    write(&rig, other, FOSTER, &last.0.to_le_bytes());
+    let error = rig.tree.reap(PageId::NONE).unwrap_err();
+    assert!(error.to_string().contains("loop"), "{error}");
+}
+
 /// A leaf that is cut behind all of its records leaves out of their keys what the new fences share: of a key that does
 /// not begin with it, the wrong bytes would be gone, and nobody told.
 #[test]

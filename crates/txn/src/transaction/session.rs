@@ -351,6 +351,11 @@ impl Session for TxnSession {
     }
 
     #[inline]
+    fn stand_beside(&mut self) -> Result<(), LockError> {
+        self.validate_reads()
+    }
+
+    #[inline]
     fn has_remembered(&self) -> bool {
         self.reads.has_leaves()
     }

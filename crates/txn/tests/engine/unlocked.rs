@@ -392,3 +392,33 @@ fn who_passes_what_was_deleted_cleans_up() {
         assert_eq!(engine.stats().stale_reads, 0);
     }
 }
+
+/// No read shows what never was beside those before it, one under a lock neither, even if it fails.
+#[test]
+fn what_is_read_under_a_lock_is_shown_only_beside_what_was_read_before() {
+    let long = |first: u8| vec![first; 3000];
+    type Read = fn(&mut Txn, &TableInfo, &mut Vec<u8>) -> Result<(), TxnError>;
+    let reads: [(&str, Read); 3] = [
+        ("get", |txn, table, seen| txn.get(table, &key(50), |value| seen.push(value[0])).map(drop)),
+        ("get for update", |txn, table, seen| {
+            txn.get_for_update(table, &key(50), |value| seen.push(value[0])).map(drop)
+        }),
+        ("get many", |txn, table, seen| {
+            let each = |_: usize, value: Option<&[u8]>| seen.extend(value.map(|value| value[0]));
+            txn.get_many(table, &[key(50)], LockKind::Shared, each)
+        }),
+    ];
+    for (what, read) in reads {
+        let (_disk, engine, table) = tiny_filled();
+        change(&engine, |txn| _ = txn.put(&table, &key(50), &long(b'o')).unwrap());
+        let mut txn = reader(&engine);
+        assert_eq!(get(&mut txn, &table, &key(4)).unwrap().unwrap(), b"old");
+        change(&engine, |txn| {
+            txn.put(&table, &key(4), b"new").unwrap();
+            txn.put(&table, &key(50), &long(b'n')).unwrap();
+        });
+        let mut seen = Vec::new();
+        assert!(is_stale(&read(&mut txn, &table, &mut seen)), "{what}");
+        assert_eq!(seen, [0_u8; 0], "{what}: the new value was shown beside the old one");
+    }
+}
