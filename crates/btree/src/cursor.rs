@@ -36,7 +36,7 @@ pub enum Direction {
     Descending,
 }
 
-/// How a cursor locks the keys that it meets. Gaps are locked shared in either case.
+/// How a cursor locks the records that it meets. Gaps, and what is deleted, are locked shared in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockKind {
     /// For reading.

@@ -11,6 +11,9 @@
 //! | next | S; SN if it is the far bound | S |
 //! | the key beyond the far bound | nothing | NS, for the gap above it |
 //! | border to the next leaf, not a key | NS | NS |
+//!
+//! A cursor for changes joins XN to the mode of each record that is there. A ghost it locks as a cursor for reading does
+//! (BTREE-15).
 
 use std::{
     cmp::Ordering,
@@ -347,12 +350,13 @@ impl Batch {
                 Direction::Ascending => (passed, passed + 1 == count),
                 Direction::Descending => (count - 1 - passed, passed == 0),
             };
+            let record = usize::from(record);
             let mode = if highest_is_bound && bound { Mode::SN } else { Mode::S };
             let mode = match plan.kind {
-                LockKind::Shared => mode,
-                LockKind::Exclusive => mode.join(Mode::XN),
+                LockKind::Exclusive if !self.records.flags(record).ghost => mode.join(Mode::XN),
+                LockKind::Exclusive | LockKind::Shared => mode,
             };
-            self.lock_name(Name::Record(usize::from(record)), mode, plan);
+            self.lock_name(Name::Record(record), mode, plan);
         }
     }
 

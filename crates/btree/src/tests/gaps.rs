@@ -600,6 +600,53 @@ fn an_exclusive_cursor_excludes_readers_of_its_keys() {
     }
 }
 
+/// BTREE-15: of what is deleted, a cursor for changes says that it is absent, as of a gap. Others pass it too; nobody
+/// fills it; and its own transaction can, once it is alone there.
+#[test]
+fn an_exclusive_cursor_locks_ghosts_as_gaps() {
+    let mut bench = Bench::new(3, Sabotage::None);
+    let (low, high) = (key(2), key(5));
+    let range = (Bound::Included(&low[..]), Bound::Included(&high[..]));
+    let none_there = |state: &Vec<State>| !state[1..5].contains(&State::Present);
+    for (index, state) in states().into_iter().filter(none_there).enumerate() {
+        let model = bench.set(&state, index % 2 == 0);
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let (mut owner, mut other) = (bench.begin(), bench.begin());
+            for session in [&mut owner, &mut other] {
+                let isolation = Isolation::Serializable;
+                let mut cursor = bench.rig.tree.cursor(range, direction, LockKind::Exclusive, isolation);
+                assert!(!cursor.next(session, &mut Vec::new(), &mut Vec::new()).unwrap(), "{state:?}");
+            }
+            for number in 2..=5 {
+                let put = Change::Put(number);
+                assert!(bench.change(&mut owner, put).is_err(), "key {number} of {state:?} is another's too");
+            }
+            drop(other);
+            for number in 2..=5 {
+                let (put, get) = (Change::Put(number), Look::Get(number));
+                let mut third = bench.begin();
+                assert_eq!(bench.look(&mut third, get).unwrap(), Model::new());
+                drop(third);
+                let mut third = bench.begin();
+                assert!(bench.change(&mut third, put).is_err(), "key {number} of {state:?} is locked");
+                drop(third);
+                bench.change(&mut owner, put).unwrap();
+                let mut third = bench.begin();
+                assert!(bench.look(&mut third, get).is_err(), "key {number} of {state:?} is not committed");
+            }
+            bench.roll_back(&mut owner, Lsn::ZERO);
+            drop(owner);
+            (2..=5).filter(|&number| state[usize::from(number) - 1] == State::Absent).for_each(|number| {
+                bench.purge(number * 2);
+            });
+            let mut reader = bench.begin();
+            let all = Look::Scan(Bound::Unbounded, Bound::Unbounded, direction);
+            assert_eq!(bench.look(&mut reader, all).unwrap(), model);
+        }
+    }
+    bench.rig.verify();
+}
+
 /// The tests above can fail: each with its kind of locking left out.
 #[test]
 fn sabotage_is_noticed() {

@@ -186,6 +186,8 @@ pub(super) struct Locking {
     pub(super) cancel: CancelToken,
     /// How often it asked for a lock that could be awaited.
     pub(super) acquires: usize,
+    /// Names with a later tag are in use (TXN-6).
+    pub(super) durable: Lsn,
 }
 
 pub(super) fn lock_manager() -> Arc<LockManager> {
@@ -202,7 +204,18 @@ impl Locking {
         let chain = TxnChain::new(TxnId(txn));
         let manager = Arc::clone(manager);
         let cancel = CancelToken::new();
-        Locking { owner, chain, manager, no_wait: false, gaps: true, deadline: None, cancel, acquires: 0 }
+        let durable = Lsn::MAX;
+        Locking {
+            owner,
+            chain,
+            manager,
+            no_wait: false,
+            gaps: true,
+            deadline: None,
+            cancel,
+            acquires: 0,
+            durable,
+        }
     }
 
     fn reduced(&self, mode: Mode) -> Mode {
@@ -243,7 +256,7 @@ impl Session for Locking {
     }
 
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
-        self.manager.has_requests(table, key)
+        self.manager.has_requests(table, key) || self.manager.tag(table, key) > self.durable
     }
 
     fn patience(&self) -> Patience<'_> {
