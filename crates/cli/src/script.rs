@@ -50,7 +50,7 @@ const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, give
   put, insert, update                     key value [table]
   scan          [lo] [hi] [lo_inclusive: true] [hi_inclusive: false] [reverse] [limit: 1000] [for_update] [table]
   lock_table    mode: intent_shared, intent_exclusive, shared, shared_intent_exclusive, exclusive   [table]
-  savepoint, rollback_to                  name   (a savepoint hides an earlier one of its name)
+  savepoint, rollback_to, release         name   (a savepoint hides an earlier one of its name)
   commit, rollback
   cancel        ends the session's waits: its transaction can only be rolled back then
   explain       why the session waits

@@ -101,8 +101,8 @@ pub enum Error {
         /// The id.
         id: Vec<u8>,
     },
-    /// A savepoint or cursor was used with a transaction that did not make it, or after a rollback that undid it.
-    #[error("the {what} does not belong to this transaction, or was undone by a rollback; make a new one")]
+    /// A savepoint or cursor is of another transaction, was undone by a rollback, or was released.
+    #[error("the {what} is of another transaction, or was undone by a rollback or released; make a new one")]
     NotOfThisTransaction {
         /// "savepoint" or "cursor".
         what: &'static str,

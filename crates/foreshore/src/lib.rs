@@ -56,6 +56,7 @@
 //! let here = tx.savepoint()?;
 //! tx.delete(ACCOUNTS, "bob")?;
 //! tx.rollback_to(here)?;
+//! tx.release(here)?;
 //! for entry in tx.range(ACCOUNTS, "a".."c")? {
 //!     let (name, balance) = entry?;
 //!     println!("{name} has {balance}");

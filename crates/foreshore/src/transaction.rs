@@ -5,6 +5,7 @@ mod asker;
 mod end;
 mod many;
 mod ranges;
+mod savepoints;
 mod waiting;
 
 use std::borrow::Borrow;
@@ -26,6 +27,7 @@ use crate::{
 
 pub(crate) use asker::Asker;
 pub(crate) use ranges::encode_bound;
+pub use savepoints::Savepoint;
 pub use waiting::CancelHandle;
 
 /// A transaction: everything it did happens at its commit, or nothing does. Dropped without a commit, also by a panic,
@@ -99,10 +101,6 @@ pub struct Transaction {
     /// Scratch for the value of the operation at hand.
     value: Vec<u8>,
 }
-
-/// A place in a transaction to which it can be rolled back. Made by [`Transaction::savepoint`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint(foreshore_txn::Savepoint);
 
 /// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7).
 pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
@@ -293,44 +291,6 @@ impl Transaction {
         lock: TableLock,
     ) -> Result<()> {
         self.on(&table, |txn, table, _, _| txn.lock_table(table, lock.mode()))
-    }
-
-    /// Marks this place, so that what comes after it can be undone alone.
-    ///
-    /// ```
-    /// # use foreshore::{Database, TableDefinition};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path())?;
-    /// # const STOCK: TableDefinition<&str, u32> = TableDefinition::new("stock");
-    /// let count = db.transact(|tx| {
-    ///     tx.put(STOCK, "apple", 1)?;
-    ///     let before = tx.savepoint()?;
-    ///     tx.put(STOCK, "apple", 2)?;
-    ///     tx.rollback_to(before)?;
-    ///     tx.get(STOCK, "apple")
-    /// })?;
-    /// assert_eq!(count, Some(1));
-    /// # Ok::<(), foreshore::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::LimitExceeded`] if there are 65,536 savepoints; [`Error::TransactionFailed`], [`Error::LogHeld`] or
-    /// [`Error::Cancelled`] if the transaction can only be rolled back; [`Error::Closed`], [`Error::Poisoned`] or
-    /// [`Error::Forked`] if the database can no longer be used here.
-    pub fn savepoint(&mut self) -> Result<Savepoint> {
-        let savepoint = self.asker.txn.savepoint().map_err(|error| self.fail(error))?;
-        Ok(Savepoint(savepoint))
-    }
-
-    /// Undoes everything since a savepoint. The savepoint stays; those after it are gone. Locks are kept.
-    ///
-    /// # Errors
-    /// [`Error::NotOfThisTransaction`] if the savepoint is of another one, or was undone by a rollback to an earlier
-    /// one; [`Error::TransactionFailed`], [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction can only be
-    /// rolled back; [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the database can no longer be used
-    /// here. If undoing fails, with [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
-    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.asker.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
     }
 
     /// The isolation of the operations that follow.

@@ -170,6 +170,12 @@ fn savepoints() {
     tx.put(NUMBERS, 2, 2).unwrap();
     tx.rollback_to(first).unwrap();
     tx.savepoint().unwrap();
+    tx.release(first).unwrap();
+    // One for each statement, which is given back.
+    for _ in 0..200_000 {
+        let before = tx.savepoint().unwrap();
+        tx.release(before).unwrap();
+    }
     tx.commit().unwrap();
     assert_eq!(db.transact(|tx| Ok(tx.range(NUMBERS, ..)?.count())).unwrap(), 1);
     goes_on(&db);

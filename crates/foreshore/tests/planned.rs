@@ -143,8 +143,13 @@ fn reconnaissance_gives_the_answers_of_the_run() {
                     0 => savepoints.push(tx.savepoint()?),
                     1 if !savepoints.is_empty() => {
                         let place = random.below(savepoints.len() as u64) as usize;
-                        tx.rollback_to(savepoints[place])?;
-                        savepoints.truncate(place + 1);
+                        if random.below(3) == 0 {
+                            tx.release(savepoints[place])?;
+                            savepoints.truncate(place);
+                        } else {
+                            tx.rollback_to(savepoints[place])?;
+                            savepoints.truncate(place + 1);
+                        }
                     }
                     _ => random_step(tx, &mut random, &mut seen)?,
                 }

@@ -91,6 +91,8 @@ pub enum Op {
     /// Undo everything since a savepoint of this transaction; the savepoint stays, those after it are gone (their
     /// numbers are not used again).
     RollbackTo(usize),
+    /// Give up a savepoint of this transaction, and those after it; what was done stays.
+    Release(usize),
 }
 
 /// Where a transaction stands in the serial order.

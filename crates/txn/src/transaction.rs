@@ -30,6 +30,7 @@ pub use cursor::TxnCursor;
 pub(crate) use long_values::LongValues;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
+use savepoint::Savepoints;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
 pub(crate) use session::TxnSession;
 pub(crate) use unlocked::StaleReadCounters;
@@ -54,8 +55,7 @@ pub struct Txn {
     away: bool,
     /// Nothing is left to do: its last record is written, its locks are gone.
     pub(crate) finished: bool,
-    /// Where the savepoints are, oldest first.
-    savepoints: Vec<Lsn>,
+    savepoints: Savepoints,
     making: making::Making,
     /// Its place in a pipeline, until it has ended.
     pub(crate) pipeline: Option<Place>,
@@ -81,7 +81,7 @@ impl Txn {
             failed: None,
             away: false,
             finished: false,
-            savepoints: Vec::new(),
+            savepoints: Savepoints::default(),
             making: making::Making::default(),
             pipeline: None,
         }

@@ -47,6 +47,7 @@ pub(super) enum Statement {
     LockTable(LockTable),
     Savepoint(Named),
     RollbackTo(Named),
+    Release(Named),
     Commit,
     Rollback,
 }
@@ -333,6 +334,7 @@ fn read_op(name: &str, fields: Map<String, Json>) -> Result<Op, String> {
         "lock_table" => Statement::LockTable(read(name, fields)?),
         "savepoint" => Statement::Savepoint(read(name, fields)?),
         "rollback_to" => Statement::RollbackTo(read(name, fields)?),
+        "release" => Statement::Release(read(name, fields)?),
         "commit" => return bare(Op::Session(Statement::Commit), fields),
         "rollback" => return bare(Op::Session(Statement::Rollback), fields),
         "cancel" => return bare(Op::Cancel, fields),

@@ -40,7 +40,7 @@ const NO_TRANSACTION: Failure =
 
 const NO_SAVEPOINT: Failure = Failure::Script(
     "no_such_savepoint",
-    "the transaction has no savepoint of that name, or it was undone by a rollback to an earlier one",
+    "the transaction has no savepoint of that name, or it was released, or undone by a rollback to an earlier one",
 );
 
 /// A session.
@@ -58,6 +58,14 @@ struct Open {
     read_only: bool,
     /// In the order in which they were made; a later one of the same name hides the earlier.
     savepoints: Vec<(String, Savepoint)>,
+}
+
+impl Open {
+    /// The savepoint of a name, and its place among all.
+    fn savepoint(&self, name: &str) -> Result<(usize, Savepoint), Failure> {
+        let place = self.savepoints.iter().rposition(|(named, _)| named == name).ok_or(NO_SAVEPOINT)?;
+        Ok((place, self.savepoints[place].1))
+    }
 }
 
 /// What the keys and values of a table are.
@@ -151,10 +159,16 @@ impl Session {
             }
             Statement::RollbackTo(named) => {
                 let open = self.open()?;
-                let place = open.savepoints.iter().rposition(|(name, _)| *name == named.name);
-                let place = place.ok_or(NO_SAVEPOINT)?;
-                open.tx.rollback_to(open.savepoints[place].1)?;
+                let (place, savepoint) = open.savepoint(&named.name)?;
+                open.tx.rollback_to(savepoint)?;
                 open.savepoints.truncate(place + 1);
+                Ok(Vec::new())
+            }
+            Statement::Release(named) => {
+                let open = self.open()?;
+                let (place, savepoint) = open.savepoint(&named.name)?;
+                open.tx.release(savepoint)?;
+                open.savepoints.truncate(place);
                 Ok(Vec::new())
             }
             Statement::Commit => {

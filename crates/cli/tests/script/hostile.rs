@@ -306,6 +306,7 @@ fn random_commands_are_answered_one_by_one() {
         "lock_table",
         "savepoint",
         "rollback_to",
+        "release",
         "commit",
         "commit",
         "rollback",
@@ -333,7 +334,7 @@ fn random_commands_are_answered_one_by_one() {
             "put" | "insert" | "update" => &[("key", json!(key)), ("value", json!("v"))],
             "scan" => &[("lo", json!(key))],
             "lock_table" => &[("mode", json!("shared"))],
-            "savepoint" | "rollback_to" => &[("name", json!(key))],
+            "savepoint" | "rollback_to" | "release" => &[("name", json!(key))],
             _ => &[],
         };
         for (name, value) in fields {

@@ -323,6 +323,18 @@ fn what_makes_no_sense_is_an_error_with_a_word() {
     player.ok("a", "rollback_to", json!({"name": "two"}));
     player.ok("a", "rollback_to", json!({"name": "again"}));
     assert_eq!(player.ok("a", "get", json!({"key": "k"}))["value"], Json::Null);
+    // Released, it is gone with those after it, and what was done stays. The name stands for the earlier one again.
+    player.ok("a", "savepoint", json!({"name": "again"}));
+    player.ok("a", "put", json!({"key": "k", "value": "4"}));
+    player.ok("a", "savepoint", json!({"name": "two"}));
+    player.ok("a", "release", json!({"name": "again"}));
+    player.fails("a", "rollback_to", json!({"name": "two"}), "no_such_savepoint");
+    player.fails("a", "release", json!({"name": "two"}), "no_such_savepoint");
+    assert_eq!(player.ok("a", "get", json!({"key": "k"}))["value"], "4");
+    player.ok("a", "rollback_to", json!({"name": "again"}));
+    assert_eq!(player.ok("a", "get", json!({"key": "k"}))["value"], Json::Null);
+    player.ok("a", "release", json!({"name": "again"}));
+    player.fails("a", "release", json!({"name": "again"}), "no_such_savepoint");
     player.ok("a", "commit", json!({}));
     player.ok("a", "begin", json!({}));
     player.fails("a", "rollback_to", json!({"name": "one"}), "no_such_savepoint");

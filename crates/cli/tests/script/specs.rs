@@ -107,7 +107,7 @@ fn command(words: &[String], table: &str, stretch: u64) -> Json {
             command
         }
         ["lock_table", mode] => json!({"op": "lock_table", "table": table, "mode": mode}),
-        [op @ ("savepoint" | "rollback_to"), name] => json!({"op": op, "name": name}),
+        [op @ ("savepoint" | "rollback_to" | "release"), name] => json!({"op": op, "name": name}),
         [op @ ("commit" | "rollback" | "cancel")] => json!({"op": op}),
         _ => panic!("no such command: {words:?}"),
     }

@@ -238,6 +238,47 @@ fn savepoints_nest() {
     }
 }
 
+/// A savepoint that was released is gone, with those after it, and stays gone when there is another one in its place;
+/// what was done stays, and goes with an earlier one.
+#[test]
+fn savepoints_can_be_released() {
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        let mut other = db.begin().unwrap();
+        let foreign = other.savepoint().unwrap();
+        way.run(&db, move |tx| {
+            let is_gone = |result: foreshore::Result<()>| {
+                matches!(result, Err(Error::NotOfThisTransaction { what: "savepoint" }))
+            };
+            let outer = tx.savepoint()?;
+            tx.delete(NUMBERS, 1)?;
+            let inner = tx.savepoint()?;
+            tx.put(NUMBERS, 9, "nine")?;
+            let innermost = tx.savepoint()?;
+            tx.release(inner)?;
+            assert!(is_gone(tx.release(inner)) && is_gone(tx.rollback_to(inner)));
+            assert!(is_gone(tx.release(innermost)) && is_gone(tx.rollback_to(innermost)));
+            assert!(is_gone(tx.release(foreign)));
+            assert_eq!(tx.get(NUMBERS, 9)?.as_deref(), Some("nine"));
+            let again = tx.savepoint()?;
+            let _same_place = tx.savepoint()?;
+            assert!(is_gone(tx.release(inner)) && is_gone(tx.rollback_to(innermost)));
+            tx.rollback_to(outer)?;
+            assert!(is_gone(tx.release(again)), "it was undone");
+            assert_eq!(tx.get(NUMBERS, 9)?, None);
+            assert_eq!(tx.get(NUMBERS, 1)?.as_deref(), Some("one"));
+            tx.put(NUMBERS, 4, "four")?;
+            tx.release(outer)?;
+            assert!(is_gone(tx.rollback_to(outer)));
+            Ok(())
+        })
+        .unwrap();
+        other.release(foreign).unwrap();
+        drop(other);
+        assert_eq!(keys(&db), [1, 2, 3, 4, 5, 8], "{way:?}");
+    }
+}
+
 /// The transactions of two databases have the same ids.
 #[test]
 fn a_savepoint_of_another_database_is_refused() {

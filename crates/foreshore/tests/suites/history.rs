@@ -365,9 +365,15 @@ impl Hand {
                 if !savepoints.is_empty() {
                     let place = self.random.below(savepoints.len() as u64) as usize;
                     let (savepoint, here) = savepoints[place];
-                    tx.rollback_to(here)?;
-                    savepoints.truncate(place + 1);
-                    ops.push(Op::RollbackTo(savepoint));
+                    if self.random.below(3) == 0 {
+                        tx.release(here)?;
+                        savepoints.truncate(place);
+                        ops.push(Op::Release(savepoint));
+                    } else {
+                        tx.rollback_to(here)?;
+                        savepoints.truncate(place + 1);
+                        ops.push(Op::RollbackTo(savepoint));
+                    }
                 }
             }
         }

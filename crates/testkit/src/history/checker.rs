@@ -93,7 +93,7 @@ struct Run<'a> {
     state: &'a mut State,
     /// What each change replaced, oldest first.
     undo: Vec<Change>,
-    /// Lengths of `undo`; `None` for those rolled away.
+    /// Lengths of `undo`; `None` for those that are gone.
     savepoints: Vec<Option<usize>>,
 }
 
@@ -150,6 +150,13 @@ impl Run<'_> {
                 Some(&Some(length)) => {
                     self.undo_to(length);
                     self.savepoints[savepoint + 1..].fill(None);
+                    Ok(())
+                }
+                _ => Err(anomaly(self.entry, index, op, "no such savepoint")),
+            },
+            Op::Release(savepoint) => match self.savepoints.get(*savepoint) {
+                Some(Some(_)) => {
+                    self.savepoints[*savepoint..].fill(None);
                     Ok(())
                 }
                 _ => Err(anomaly(self.entry, index, op, "no such savepoint")),

@@ -127,6 +127,16 @@ fn savepoints_undo_changes_and_keep_the_reads_checked() {
     history.record(2, vec![Op::Savepoint, Op::Savepoint, Op::RollbackTo(0), Op::RollbackTo(1)]);
     assert_eq!(history.replay().unwrap_err().index, 3);
     let history = History::new();
+    let (outer, inner) = (Op::Savepoint, Op::Savepoint);
+    let change = put("a", "1", false);
+    history.record(
+        1,
+        vec![outer, change, inner, Op::Release(1), get("a", Some("1")), Op::RollbackTo(0), get("a", None)],
+    );
+    history.replay().unwrap();
+    history.record(2, vec![Op::Savepoint, Op::Savepoint, Op::Release(0), Op::RollbackTo(1)]);
+    assert_eq!(history.replay().unwrap_err().index, 3);
+    let history = History::new();
     history.record(1, vec![Op::Savepoint, put("a", "1", false), get("a", None), Op::RollbackTo(0)]);
     assert_eq!(history.replay().unwrap_err().index, 2);
 }
