@@ -179,6 +179,28 @@ impl Database {
     /// another thread that waits for it, makes everybody wait. So does one whose thread begins another transaction,
     /// which waits for it: without a deadline, for ever, since nobody knows that the same thread has to end both.
     ///
+    /// Nobody runs it again after a deadlock ([`Error::is_retryable`]). Whoever does hands its age on: the youngest of
+    /// a cycle gives way, and work that begins each time as the youngest may do so for ever.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Error, Result, TableDefinition, TransactOptions, Transaction};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// # const STOCK: TableDefinition<u32, u32> = TableDefinition::new("stock");
+    /// # let statements = |tx: &mut Transaction| tx.put(STOCK, 7, 1);
+    /// let mut options = TransactOptions::default();
+    /// loop {
+    ///     let mut tx = db.begin_with(&options)?;
+    ///     options.age = Some(tx.age());
+    ///     match statements(&mut tx) {
+    ///         Ok(_) => break tx.commit()?,
+    ///         Err(error) if error.is_retryable() => tx.rollback()?,
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// }
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TooManyTransactions`]; or the database is closed, has stopped, or belongs to another process
     /// ([`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]).

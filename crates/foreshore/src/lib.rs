@@ -245,7 +245,7 @@ pub use crate::{
     submit::{Procedure, Serving, Submitted, WaitError},
     table::{TableDefinition, TableDescription, TableLock},
     transact::TransactOptions,
-    transaction::{CancelHandle, Savepoint, Transaction},
+    transaction::{CancelHandle, Savepoint, Transaction, TransactionAge},
     value::{Value, ValueDecodeError},
     view::{
         BlockerView, DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_BLOCKERS_SHOWN,

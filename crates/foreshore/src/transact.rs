@@ -19,7 +19,7 @@ use crate::{
     log_turn::LogTurns,
     nested,
     plan::{self, Execution, Planner},
-    transaction::Transaction,
+    transaction::{Transaction, TransactionAge},
 };
 
 pub(crate) use attempts::runs_again;
@@ -81,12 +81,21 @@ pub struct TransactOptions {
     /// [`deadlock_confirmation`](crate::Options::deadlock_confirmation) is off: there whoever suspects a cycle gives
     /// way. A stream of more important ones may keep a transaction from its end. Default: 0.
     pub priority: i8,
+    /// The age of an earlier transaction, [`Transaction::age`], in whose place this one begins: where the youngest gives
+    /// way it counts as if it had begun when that one did. For work that a program begins again by itself, as
+    /// [`Database::transact`] does. Default: its own, the youngest.
+    pub age: Option<TransactionAge>,
 }
 
 impl TransactOptions {
     /// The deadline as a point in time; one that lies beyond what a clock can say is none.
     pub(crate) fn deadline_from_now(&self) -> Option<Instant> {
         Instant::now().checked_add(self.deadline?)
+    }
+
+    /// The age that it was given.
+    fn given_age(&self) -> Option<u64> {
+        self.age.map(|TransactionAge(age)| age)
     }
 }
 
@@ -103,6 +112,7 @@ impl Default for TransactOptions {
             label: None,
             no_wait: false,
             priority: 0,
+            age: None,
         }
     }
 }
@@ -126,6 +136,7 @@ impl<'a> Session<'a> {
         at: Option<&'static Location<'static>>,
     ) -> Result<Transaction> {
         let TransactOptions { priority, ref label, .. } = *options;
+        let age = age.or(options.given_age());
         // A transaction that runs again keeps its age, and locks.
         let seldom_locks = age.is_none() && self.read_mode(options) == ReadMode::Hybrid;
         let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
@@ -195,7 +206,7 @@ pub(crate) fn run<R, C>(
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
     let log_turns = session.log_turns().filter(|_| !options.no_wait);
     let mut attempts = Attempts::new(options, deadline, log_turns, session.read_mode(options));
-    let mut age = None;
+    let mut age = options.given_age();
     loop {
         attempts.wait_for_log(session.engine());
         // DB-9: before it has any lock.
@@ -209,7 +220,7 @@ pub(crate) fn run<R, C>(
             tx.txn().watch_company();
         }
         // DB-4.
-        age = Some(tx.age());
+        age = Some(tx.age().0);
         let result = match &mut planner {
             None => body(&mut tx),
             Some(planner) => {

@@ -102,6 +102,15 @@ pub struct Transaction {
     value: Vec<u8>,
 }
 
+/// When a transaction began, or the one in whose place it did; the smaller of two is the older. Made by
+/// [`Transaction::age`].
+///
+/// It says something among the transactions of its database until that is closed, and is no secret and no lock: any
+/// number of transactions may have it. Those that get it though they are no repetition only make others give way more
+/// often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransactionAge(pub(crate) u64);
+
 /// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7).
 pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
@@ -304,8 +313,10 @@ impl Transaction {
         self.asker.txn.id().0
     }
 
-    pub(crate) fn age(&self) -> u64 {
-        self.asker.txn.age()
+    /// Its age, for [`TransactOptions::age`](crate::TransactOptions::age) of the transaction that begins the same work
+    /// again.
+    pub fn age(&self) -> TransactionAge {
+        TransactionAge(self.asker.txn.age())
     }
 
     pub(crate) fn take_victim(&mut self) -> Option<Arc<Victim>> {

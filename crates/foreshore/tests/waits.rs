@@ -500,6 +500,48 @@ fn the_less_important_gives_way_though_it_is_older() {
     assert_no_lock_is_left(&db);
 }
 
+/// DB-4, for who begins again by itself: with the age of its first transaction it wins against those that began since,
+/// and without it does not.
+#[test]
+fn what_is_begun_again_with_its_age_is_the_older_one() {
+    let (_home, db) = open();
+    for keeps_age in [true, false] {
+        let first = db.begin().unwrap();
+        let age = first.age();
+        first.rollback().unwrap();
+        let mut other = db.begin().unwrap();
+        let options = TransactOptions { age: keeps_age.then_some(age), ..labelled("again") };
+        let mut again = db.begin_with(&options).unwrap();
+        assert_eq!((again.age() == age, again.age() < other.age()), (keeps_age, keeps_age));
+        other.put(TABLE, 10, 1).unwrap();
+        again.put(TABLE, 20, 2).unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                let waited = other.put(TABLE, 20, 1);
+                waited.and_then(|_| other.commit())
+            });
+            let waited = again.put(TABLE, 10, 2);
+            let (winner, loser) = match waited {
+                Ok(_) => (again.commit(), waiter.join().unwrap()),
+                Err(error) => {
+                    again.rollback().unwrap();
+                    (waiter.join().unwrap(), Err(error))
+                }
+            };
+            winner.unwrap();
+            assert!(matches!(loser, Err(Error::Deadlock(_))), "{loser:?}");
+        });
+        let winner = if keeps_age { 2 } else { 1 };
+        assert_eq!(db.transact(|tx| tx.get(TABLE, 10)).unwrap(), Some(winner));
+    }
+    // What `transact` runs again begins with it, too.
+    let age = db.begin().unwrap().age();
+    let options = TransactOptions { age: Some(age), ..TransactOptions::default() };
+    assert_eq!(db.transact_with(&options, |tx| Ok(tx.age())).unwrap(), age);
+    assert_eq!(db.plan().options(options).submit(|tx| Ok(tx.age())).unwrap().wait().unwrap(), age);
+    assert_no_lock_is_left(&db);
+}
+
 /// DB-11: it waits for its own thread, and nobody sees that.
 #[test]
 fn a_transaction_within_the_body_of_another_does_not_wait_for_it_for_ever() {

@@ -59,6 +59,10 @@ impl Error {
     /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
     /// the victim is, and for [`Error::PlanMiss`] and [`Error::StaleReads`]. [`Error::LockTimeout`] and
     /// [`Error::WouldBlock`] may go away as well, but not because this transaction ended.
+    ///
+    /// [`Database::transact`](crate::Database::transact) does that by itself. A program that begins its transactions
+    /// with [`Database::begin`](crate::Database::begin) gives the next one the age of the one that gave way
+    /// ([`TransactOptions::age`](crate::TransactOptions::age)); else it is the youngest again, and gives way again.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Deadlock(_) | Error::PlanMiss | Error::StaleReads)
     }

@@ -172,7 +172,7 @@ impl<C: Client> Task<C> {
             begun => begun?,
         };
         let Task { client, planner, .. } = self;
-        self.age = Some(tx.age());
+        self.age = Some(tx.age().0);
         // ORTHRUS-3.
         tx.txn().make_tables_at_once(self.refused);
         let footprint = planner.footprint(&mut tx, &mut |tx| nested::within(|| client.run(tx)));

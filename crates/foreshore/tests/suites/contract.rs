@@ -829,6 +829,7 @@ fn a_transaction_commits_as_it_was_told() {
         label: Some("short".into()),
         no_wait: true,
         priority: 3,
+        age: Some(db.begin().unwrap().age()),
         retries: 0,
     };
     // Each in a gap of its own: what locked the one before may be given back behind its result.
