@@ -165,3 +165,36 @@ fn readers_that_cannot_write_see_what_others_do() {
     let error = db.read(|_| Err::<(), _>(Error::Application("no".into()))).unwrap_err();
     assert!(matches!(error, Error::Application(_)));
 }
+
+/// Behind 256 leaves it locks keys, and where the locks run out it can follow the advice of the error.
+#[test]
+fn readers_that_cannot_write_can_lock_a_table() {
+    const ROWS: u32 = 4000;
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        node_capacity: 4,
+        max_locks_per_transaction: 500,
+        escalation_locks: 0,
+        ..Options::default()
+    };
+    let db = Database::builder().options(options).open(directory.path()).unwrap();
+    db.transact(|tx| tx.append(NUMBERS, (0..ROWS).map(|key| (key, 1)))).unwrap();
+    let sum = |tx: &mut foreshore::ReadTransaction<'_>| -> foreshore::Result<u64> {
+        tx.range(NUMBERS, ..)?.map(|entry| entry.map(|(_, value)| value)).sum()
+    };
+    assert!(matches!(db.read(sum), Err(Error::TooManyLocks { .. })));
+    let before = db.stats().locks_released;
+    let mut runs = 0;
+    let seen = db.read(|tx| {
+        runs += 1;
+        tx.lock_table(NUMBERS)?;
+        let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+        let refused = db.transact_with(&no_wait, |tx| tx.put(NUMBERS, 7, 2));
+        assert!(matches!(refused, Err(Error::WouldBlock(_))), "{refused:?}");
+        assert_eq!(db.transact_with(&no_wait, |tx| tx.get(NUMBERS, 7)).unwrap(), Some(1), "others read");
+        sum(tx)
+    });
+    assert_eq!((runs, seen.unwrap()), (1, u64::from(ROWS)));
+    assert!(db.stats().locks_released - before < 10, "locks on keys");
+    db.transact(|tx| tx.put(NUMBERS, 7, 2)).unwrap();
+}
