@@ -15,6 +15,7 @@ mod experiment;
 mod fields;
 mod file;
 pub mod hostile;
+mod in_use;
 mod load;
 mod output;
 mod prepared;
@@ -102,6 +103,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),
     };
+    let tried = in_use::Tried::of(&cli.command);
     let result = match cli.command {
         Command::Simulate(args) => simulate::run(*args),
         _ if cfg!(foreshore_sim) => Err(simulate::nothing_else()),
@@ -121,5 +123,11 @@ pub fn main() -> ExitCode {
         Command::Script(args) => script::run(&args),
     };
     directory::await_interruption();
-    result.unwrap_or_else(|error| error.report(json))
+    result.unwrap_or_else(|error| {
+        let error = match &tried {
+            Some(tried) => tried.retell(error),
+            None => error,
+        };
+        error.report(json)
+    })
 }

@@ -1,14 +1,21 @@
 //! Every command of the program, found through its help: what it makes of mistakes, for people and for programs.
 
-use std::process::{Command, Output, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
 
+use foreshore::Database;
 use serde_json::Value as Json;
 
 fn foreshore(arguments: &[&str]) -> Output {
-    let directory = tempfile::tempdir().unwrap();
+    foreshore_in(tempfile::tempdir().unwrap().path(), arguments)
+}
+
+fn foreshore_in(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_foreshore"))
         .args(arguments)
-        .current_dir(directory.path())
+        .current_dir(directory)
         .stdin(Stdio::null())
         .output()
         .unwrap()
@@ -198,4 +205,41 @@ fn the_empty_loop_is_measured() {
             .iter()
             .all(|result| result["threads"] == 1 && result["acquisitions_per_s"].as_f64() > Some(0.0))
     );
+}
+
+/// What a program has open is not to be had at a shell; that program is named as what can do it, and how.
+#[test]
+fn what_a_program_has_open_is_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path().join("shop")).unwrap();
+    std::fs::write(directory.path().join("rows.csv"), "id,name\n1,nails\n").unwrap();
+    for (arguments, call) in [
+        (&["backup", "shop", "copy"][..], "Database::backup"),
+        (&["verify", "shop"], "Database::verify"),
+        (&["stat", "shop"], "Database::stats"),
+        (&["dump", "shop"], "Database::backup"),
+        (&["salvage", "shop", "saved"], "a program that has it open"),
+        (&["load", "shop", "rows.csv"], "a program that has it open"),
+        (&["prepared", "shop"], "Database::commit_prepared"),
+        (&["prepared", "shop", "--commit", "one"], "Database::commit_prepared"),
+        (&["compact", "shop"], "Database::compact"),
+        (&["drop", "shop", "stock"], "Database::drop_table"),
+        (&["script", "shop"], "a program that has it open"),
+    ] {
+        let output = foreshore_in(directory.path(), arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        let tried = format!("`foreshore {}`", arguments[0]);
+        for part in ["shop is open in another program", &tried, "next: ", call] {
+            assert!(said.contains(part), "{arguments:?}: {part:?} is not in {said}");
+        }
+        assert!(!said.contains("Clone"), "{said}");
+        if arguments[0] != "script" {
+            let output = foreshore_in(directory.path(), &[arguments, &["--json"]].concat());
+            assert_eq!(failure(&output)["code"], "already_open", "{arguments:?}");
+        }
+    }
+    drop(db);
+    let output = foreshore_in(directory.path(), &["backup", "shop", "copy"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }

@@ -245,7 +245,7 @@ fn transactions_that_are_prepared() {
         let told = matches!(refused, Error::TooManyTransactions { prepared: told, .. } if told == prepared);
         let text = refused.to_string();
         let next = text.contains(&format!("{prepared} of them are prepared"))
-            && text.contains("`foreshore prepared`");
+            && text.contains("after this program has closed the database, by `foreshore prepared`");
         assert!(told && next, "{text}");
         // A decision takes no place, and gives one back.
         db.rollback_prepared(format!("{}", prepared - 1)).unwrap();

@@ -66,7 +66,8 @@ pub struct RefusedLock {
 }
 
 /// What to do about a prepared transaction that is in the way: waiting does not help.
-const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or by `foreshore prepared`";
+const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or, \
+     after this program has closed the database, by `foreshore prepared`";
 
 /// What an error adds that counts too many transactions, so many of which are prepared: how many, and what to do about
 /// them.
