@@ -49,7 +49,7 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore backup bank.foreshore /mnt/safe/bank.monday
   foreshore backup bank.foreshore bank.copy --json && foreshore verify bank.copy
-  cp -r /mnt/safe/bank.monday bank.foreshore         restores it
+  foreshore backup /mnt/safe/bank.monday bank.foreshore   restores a lost one
 
 Exit status: 0 the copy is complete and durable, 1 the original is damaged, 2 it could not be made.";
 

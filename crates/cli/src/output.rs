@@ -155,6 +155,26 @@ impl CliError {
         matches!(error, Some(foreshore::Error::UnknownOption { .. } | foreshore::Error::InvalidOption { .. }))
     }
 
+    /// What to do about a failure of the system, where its kind tells.
+    fn next_step(&self) -> Option<&'static str> {
+        let source = match self {
+            CliError::Io { source, .. } => source,
+            CliError::Partial { cause, .. } => return cause.next_step(),
+            _ => return None,
+        };
+        Some(match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+                "check the path"
+            }
+            io::ErrorKind::PermissionDenied => "obtain permission, or run as a user who has it",
+            io::ErrorKind::AlreadyExists => "name another place",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                "make room there, and try again"
+            }
+            _ => return None,
+        })
+    }
+
     /// Whether a reader has gone away.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
@@ -177,6 +197,9 @@ impl CliError {
         }
         if let Some(path) = self.damaged().filter(|_| !text.contains("foreshore salvage")) {
             text.push_str(&format!("\n  next: {}", after_damage(path)));
+        }
+        if let Some(step) = self.next_step() {
+            text.push_str(&format!("\n  next: {step}"));
         }
         // Standard error may be closed; there is nobody left to tell then.
         let _ = writeln!(io::stderr().lock(), "error: {}", printable(&text));

@@ -1,6 +1,9 @@
 //! The command line: what clap makes of it, and what it leaves to be refused.
 
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, error::ErrorKind};
+use clap::{
+    Arg, ArgMatches, Command, CommandFactory, FromArgMatches,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::{
     Cli,
@@ -14,7 +17,8 @@ pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
         refuse_repetitions(&mut command, &matches)?;
         Cli::from_arg_matches(&matches)
     });
-    parsed.map_err(|error| {
+    parsed.map_err(|mut error| {
+        lead_to_another(&mut error);
         // The reader may be gone, and then there is nobody left to tell.
         let _ = error.print();
         if !error.use_stderr() {
@@ -27,6 +31,20 @@ pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
         }
         TROUBLE
     })
+}
+
+/// Commands that other programs have, and what stands for them here.
+const ELSEWHERE: [(&str, &str); 1] = [(
+    "restore",
+    "a backup is a database; to put it where one was lost, copy it: foreshore backup BACKUP DIR",
+)];
+
+/// Where a command that there is not is known by another name, this is said in place of those that are spelled alike.
+fn lead_to_another(error: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let Some((_, tip)) = ELSEWHERE.iter().find(|(name, _)| name == word) else { return };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*tip).into()]));
 }
 
 /// What is listed, as in `--threads 1,2`, is there once: twice it would be measured twice, and its results be
@@ -168,6 +186,19 @@ mod tests {
         };
         let refusals: Vec<String> = found.iter().filter_map(refusal).collect();
         assert!(refusals.is_empty(), "{}", refusals.join("\n"));
+    }
+
+    #[test]
+    fn a_restore_is_a_backup_of_the_backup() {
+        for (command, leads) in [("restore", true), ("restor", false)] {
+            let mut error =
+                Cli::command().try_get_matches_from(["foreshore", command, "monday", "shop"]).unwrap_err();
+            lead_to_another(&mut error);
+            let text = error.to_string();
+            assert!(text.contains("unrecognized subcommand"), "{text}");
+            assert_eq!(text.contains("tip: a backup is a database"), leads, "{text}");
+            assert_eq!(text.contains("similar subcommand"), !leads, "{text}");
+        }
     }
 
     #[test]

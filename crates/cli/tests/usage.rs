@@ -243,3 +243,42 @@ fn what_a_program_has_open_is_its_own() {
     let output = foreshore_in(directory.path(), &["backup", "shop", "copy"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
+
+/// A file or directory that is not there, or is something else: what is wrong, and what next.
+#[test]
+fn what_is_not_there_is_told_with_the_next_step() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Database::open(directory.path().join("shop")).unwrap());
+    std::fs::write(directory.path().join("file"), "").unwrap();
+    for (arguments, next) in [
+        (&["load", "shop", "absent.csv"][..], "next: check the path"),
+        (&["load", "shop", "file/rows.csv"], "next: check the path"),
+        (&["load", "shop", "absent"], "next: add --format"),
+        (&["verify", "absent"], "; check the path"),
+        (&["stat", "absent"], "; check the path"),
+        (&["dump", "absent"], "; check the path"),
+        (&["compact", "absent"], "; check the path"),
+        (&["drop", "absent", "stock"], "; check the path"),
+        (&["prepared", "absent"], "; check the path"),
+        (&["prepared", "absent", "--commit", "one"], "; check the path"),
+        (&["backup", "absent", "copy"], "; check the path"),
+        (&["backup", "shop", "nowhere/copy"], "; check the path"),
+        (&["backup", "shop", "file"], "next: name a directory"),
+        (&["salvage", "absent", "saved"], "; name a database"),
+        (&["salvage", "shop", "nowhere/saved"], "; check the path"),
+        (&["salvage", "shop", "file"], "next: check the path"),
+        (&["script", "file"], "; name a database"),
+        (&["report", "absent"], "next: foreshore experiment run"),
+        (&["bench", "tpcb", "--dir", "file"], "next: check the path"),
+        (&["torture", "--seconds", "1", "--dir", "file"], "next: check the path"),
+        (&["experiment", "run", "6.2", "--quick", "--out", "file"], "next: check the path"),
+        (&["restore", "shop", "copy"], "foreshore backup BACKUP DIR"),
+    ] {
+        let output = foreshore_in(directory.path(), arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(next), "{arguments:?}: {next:?} is not in {said}");
+    }
+    let output = foreshore_in(directory.path(), &["load", "shop", "absent.csv", "--json"]);
+    assert!(failure(&output)["message"].as_str().unwrap().ends_with("next: check the path"));
+}

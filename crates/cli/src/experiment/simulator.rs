@@ -77,7 +77,12 @@ fn build(program: &Path, tell: bool) -> Result<Simulator, CliError> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()
-        .map_err(CliError::io("run cargo"))?;
+        .map_err(|error| {
+            CliError::usage(
+                format!("cannot run cargo: {error}"),
+                "install it, or name a program that simulates: --simulator PATH",
+            )
+        })?;
     match program.canonicalize() {
         Ok(program) if built.success() => check(program),
         _ => Err(CliError::usage(
