@@ -169,8 +169,43 @@
 //!
 //! **Keys and values.** Integers, strings, byte strings, arrays, `bool` and tuples of these are keys ([`Key`]), ordered
 //! as one expects; these, floats and `Option`s are values ([`Value`]), which you can implement for your own types.
-//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has the limits of what is stored, [`Options`]
-//! those of itself; reaching one is an error.
+//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`Key`] says how to implement it for a type of your own.
+//! [`limits`] has the limits of what is stored, [`Options`] those of itself; reaching one is an error.
+//!
+//! **Prefixes.** The entries that have the same first field lie together: they begin at that field with the least of
+//! the next type, and end before the field's successor with the same. The successor of a number is the next one, that
+//! of a string the string with `\0` behind it. Strings with the same beginning lie together, too: begin there, and
+//! break off at the first that begins otherwise.
+//!
+//! ```
+//! # use foreshore::{Database, TableDefinition};
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let db = Database::open(directory.path())?;
+//! const FILES: TableDefinition<(&str, &str), u64> = TableDefinition::new("files by owner and name");
+//! const WORDS: TableDefinition<&str, u64> = TableDefinition::new("words");
+//! # db.transact(|tx| {
+//! #     for (owner, name) in [("al", "x"), ("alice", "a"), ("alice", "z"), ("alice b", ""), ("bob", "a")] {
+//! #         tx.put(FILES, (owner, name), 1)?;
+//! #     }
+//! #     ["sea", "shore", "shored", "short", "ship"].iter().try_for_each(|word| tx.put(WORDS, *word, 1).map(drop))
+//! # })?;
+//! let (files, words) = db.read(|tx| {
+//!     let (owner, beginning) = ("alice", "shor");
+//!     let next = format!("{owner}\0");
+//!     let files = tx.range(FILES, (owner, "")..(next.as_str(), ""))?.count();
+//!     let mut words = Vec::new();
+//!     for entry in tx.range(WORDS, beginning..)? {
+//!         let (word, _) = entry?;
+//!         if !word.starts_with(beginning) {
+//!             break;
+//!         }
+//!         words.push(word);
+//!     }
+//!     Ok((files, words))
+//! })?;
+//! assert_eq!((files, words.len()), (2, 3)); // both files of alice; shore, shored, short
+//! # Ok::<(), foreshore::Error>(())
+//! ```
 //!
 //! **Errors.** One type, [`Error`], whose messages say what to do next where something can be done.
 //!

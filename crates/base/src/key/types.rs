@@ -33,7 +33,81 @@ pub struct KeyDecodeError {
 /// So keys are in the order of their types: numbers by size, strings by their bytes, tuples by their first field, then
 /// by the next.
 ///
-/// Laws, checked by property tests: `decode(encode(k)) == k`, and encoding preserves order.
+/// # Keys of your own
+///
+/// A type of your own is a key, and a field of tuples that are keys, if it keeps these laws, which property tests check
+/// for the types above:
+///
+/// 1. `decode(encode(k)) == k`, and if `a < b`, then `encode(a) < encode(b)` as byte strings.
+/// 2. `decode_inner(encode_inner(k) + rest) == (k, rest)`, whatever comes behind.
+/// 3. If `a < b`, then `encode_inner(a) + x < encode_inner(b) + y`, whatever comes behind. So the encoding of one key is
+///    never the beginning of another's.
+/// 4. What cannot be decoded is an error, never a panic.
+///
+/// `encode_inner` is `encode` by default, which keeps these laws for types whose encodings all have the same length.
+/// For others it has to be written: what is made of other keys calls their `encode_inner` in its own. Here a column
+/// that may be missing, and then comes first (with `use foreshore::{Key, KeyDecodeError}`):
+///
+/// ```
+/// # use foreshore_base::key::{Key, KeyDecodeError};
+/// use std::borrow::Cow;
+///
+/// struct Nullable<K>(Option<K>);
+///
+/// impl<K: Key> Key for Nullable<K> {
+///     type Owned = Option<K::Owned>;
+///
+///     fn type_name() -> Cow<'static, str> {
+///         format!("Nullable<{}>", K::type_name()).into()
+///     }
+///
+///     fn encode(&self, out: &mut Vec<u8>) {
+///         out.push(u8::from(self.0.is_some()));
+///         if let Some(key) = &self.0 {
+///             key.encode(out);
+///         }
+///     }
+///
+///     fn encode_inner(&self, out: &mut Vec<u8>) {
+///         out.push(u8::from(self.0.is_some()));
+///         if let Some(key) = &self.0 {
+///             key.encode_inner(out);
+///         }
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Result<Option<K::Owned>, KeyDecodeError> {
+///         match bytes {
+///             [0] => Ok(None),
+///             [1, key @ ..] => Ok(Some(K::decode(key)?)),
+///             _ => Err(KeyDecodeError { expected: Self::type_name(), length: bytes.len() }),
+///         }
+///     }
+///
+///     fn decode_inner(bytes: &[u8]) -> Result<(Option<K::Owned>, &[u8]), KeyDecodeError> {
+///         match bytes {
+///             [0, rest @ ..] => Ok((None, rest)),
+///             [1, key @ ..] => {
+///                 let (key, rest) = K::decode_inner(key)?;
+///                 Ok((Some(key), rest))
+///             }
+///             _ => Err(KeyDecodeError { expected: Self::type_name(), length: bytes.len() }),
+///         }
+///     }
+/// }
+///
+/// let encoded = |name: Option<&str>, number: u32| {
+///     let mut bytes = Vec::new();
+///     (Nullable(name), number).encode(&mut bytes);
+///     bytes
+/// };
+/// assert!(encoded(None, 9) < encoded(Some(""), 1));
+/// assert!(encoded(Some("a"), 9) < encoded(Some("ab"), 1)); // by the field first
+/// let back = <(Nullable<&str>, u32)>::decode(&encoded(Some("a"), 9));
+/// assert_eq!(back, Ok((Some("a".to_owned()), 9)));
+/// ```
+///
+/// For a column in descending order, encode `!n` of an unsigned number `n`; of other keys, each byte `!byte` of what
+/// `encode_inner` gives. A whole table is read downward without that.
 pub trait Key {
     /// What comes back from a read.
     type Owned;
@@ -44,15 +118,22 @@ pub trait Key {
     /// Appends the encoding as the last field of a key.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Appends the encoding such that another field may follow.
+    /// Appends the encoding such that another field may follow. The default is wrong for types whose encodings have
+    /// different lengths.
     fn encode_inner(&self, out: &mut Vec<u8>) {
         self.encode(out);
     }
 
-    /// Decodes a whole key. Errors when `bytes` is not an encoding of this type.
+    /// Decodes a whole key.
+    ///
+    /// # Errors
+    /// When `bytes` is not an encoding of this type; never a panic.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, KeyDecodeError>;
 
     /// Decodes one field and returns what follows it.
+    ///
+    /// # Errors
+    /// When `bytes` does not begin with an encoding of this type; never a panic.
     fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), KeyDecodeError>;
 }
 
