@@ -225,6 +225,9 @@ impl Transaction {
 
     /// Writes a value, whether or not the key is there; tells whether it was.
     ///
+    /// The value is given as it is or by reference; of a `String` for a table of `&str` that is `text.as_str()`, of a
+    /// `Vec<u8>` for one of `&[u8]` `bytes.as_slice()`. A key can be `&text` or `&bytes`.
+    ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
     /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`], [`Error::ValueTooLong`].
@@ -238,7 +241,8 @@ impl Transaction {
         self.write(table, &key, value.borrow(), Txn::put)
     }
 
-    /// Writes a value under a key that is not there. False, and no change, when it is.
+    /// Adds a key that is not there. Not a map's insert: what is there stays, and false is returned; to overwrite, use
+    /// [`Transaction::put`].
     ///
     /// # Errors
     /// As [`Transaction::put`].
@@ -252,7 +256,8 @@ impl Transaction {
         self.write(table, &key, value.borrow(), Txn::insert)
     }
 
-    /// Writes a value under a key that is there. False, and no change, when it is not.
+    /// Overwrites the value of a key that is there. What is not there is not added, and false is returned; to add it,
+    /// use [`Transaction::put`].
     ///
     /// # Errors
     /// As [`Transaction::put`].

@@ -61,8 +61,38 @@ impl Transaction {
     /// ```
     ///
     /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
-    /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)). To write while going through a
-    /// range, use [`Transaction::cursor`].
+    /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)).
+    ///
+    /// The iterator borrows the transaction. To read or write elsewhere while going through a range, use
+    /// [`Transaction::cursor`], as here, from an index to its rows:
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// use foreshore::Direction;
+    ///
+    /// const PEOPLE: TableDefinition<u64, &str> = TableDefinition::new("people");
+    /// const BY_CITY: TableDefinition<(&str, u64), ()> = TableDefinition::new("people by city");
+    /// # db.transact(|tx| {
+    /// #     for (number, name, city) in [(1, "Ada", "Bern"), (2, "Bob", "Basel"), (3, "Cem", "Bern")] {
+    /// #         tx.put(PEOPLE, number, name)?;
+    /// #         tx.put(BY_CITY, (city, number), ())?;
+    /// #     }
+    /// #     Ok(())
+    /// # })?;
+    ///
+    /// let in_bern = db.transact(|tx| {
+    ///     let mut cursor = tx.cursor(BY_CITY, ("Bern", 0)..=("Bern", u64::MAX), Direction::Ascending)?;
+    ///     let mut names = Vec::new();
+    ///     while let Some(((_city, number), ())) = cursor.next(tx)? {
+    ///         names.extend(tx.get(PEOPLE, number)?);
+    ///     }
+    ///     Ok(names)
+    /// })?;
+    /// assert_eq!(in_bern, ["Ada", "Cem"]);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation);
@@ -78,8 +108,8 @@ impl Transaction {
         Ok(Range::new(self, info, bounds))
     }
 
-    /// A position in a range that does not borrow the transaction, so that it can write between two steps. From the
-    /// low end upward, or down from the high end.
+    /// A position in a range that does not borrow the transaction, so that it can read and write elsewhere between two
+    /// steps. From the low end upward, or down from the high end.
     ///
     /// ```
     /// # use foreshore::{Database, Direction, TableDefinition};
@@ -159,7 +189,30 @@ impl Transaction {
         })
     }
 
-    /// The entry with the lowest key.
+    /// The entry with the lowest key. It is locked to be read: two transactions that take it so, and then change or
+    /// delete it, deadlock. To change it, use [`Transaction::cursor_for_update`]; then the second waits, as with
+    /// [`Transaction::get_for_update`].
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// use foreshore::Direction;
+    ///
+    /// const JOBS: TableDefinition<u64, &str> = TableDefinition::new("jobs");
+    /// # db.transact(|tx| tx.put(JOBS, 7, "sweep"))?;
+    ///
+    /// let job = db.transact(|tx| {
+    ///     let first = tx.cursor_for_update(JOBS, .., Direction::Ascending)?.next(tx)?;
+    ///     if let Some((number, _)) = &first {
+    ///         tx.delete(JOBS, *number)?;
+    ///     }
+    ///     Ok(first)
+    /// })?;
+    /// # assert_eq!(job, Some((7, "sweep".to_owned())));
+    /// # assert_eq!(db.transact(|tx| tx.first(JOBS))?, None);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation);
@@ -171,7 +224,8 @@ impl Transaction {
         self.cursor(table, .., Direction::Ascending)?.next(self)
     }
 
-    /// The entry with the highest key.
+    /// The entry with the highest key; to change it, use [`Transaction::cursor_for_update`] with
+    /// [`Direction::Descending`], as explained at [`Transaction::first`].
     ///
     /// # Errors
     /// As [`Transaction::first`].
