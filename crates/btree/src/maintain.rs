@@ -40,8 +40,7 @@ impl<'a> Tree<'a> {
         self.purge(session, &mut page)?;
         let underfull = self.is_underfull(page.view());
         drop(page);
-        let foster = landing.foster.filter(|_| !session.has_remembered());
-        self.adopt_on_the_way(session, foster, target);
+        self.adopt_on_the_way(session, landing.foster, target);
         Ok(underfull)
     }
 

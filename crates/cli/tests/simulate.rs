@@ -171,8 +171,7 @@ fn every_latch_is_simulated() {
 }
 
 /// Table 3 of Böttcher et al. at 40 threads, in cycles that processors spend for an acquisition: readers within a
-/// factor of two, and writers in the paper's order. Of the spinlock that writes and of the queue it is known how far
-/// they are off (SIMULATOR.md), and it is not to become more.
+/// factor of two, writers from half of the paper's to two and a half times as many, and in its order (SIMULATOR.md).
 #[cfg(foreshore_sim)]
 #[test]
 fn latches_cost_what_the_paper_measured() {

@@ -42,8 +42,8 @@
 //! **Transactions.** [`Database::transact`] runs a closure as one transaction: all of it happens, or nothing. If the
 //! closure fails or panics, what it did is undone. If it falls victim to a deadlock, it runs again by itself, so it
 //! should do nothing that cannot happen twice. A closure that only reads is better run by [`Database::read`], which
-//! takes no locks on keys in the first 2 MiB that it reads, and is as serializable. For step-by-step control there is
-//! [`Database::begin`]: a [`Transaction`] can move between threads, and is rolled back when it is dropped.
+//! as a rule takes no locks on keys in the first 2 MiB that it reads, and is as serializable. For step-by-step control
+//! there is [`Database::begin`]: a [`Transaction`] can move between threads, and is rolled back when it is dropped.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};

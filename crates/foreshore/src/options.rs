@@ -154,7 +154,7 @@ pub struct Options {
     /// 100,000.
     pub escalation_locks: usize,
     /// How many bytes of locks (72 for each) a transaction may have before the same is tried for the table on which it
-    /// has most; 0 for never. Default: 16 MiB.
+    /// has most, of those that it has not locked so yet; 0 for never. Default: 16 MiB.
     pub escalation_bytes: usize,
     /// The most locks that one transaction may hold. Default: 1,000,000.
     pub max_locks_per_transaction: usize,

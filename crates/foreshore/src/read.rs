@@ -229,7 +229,8 @@ impl ReadTransaction<'_> {
 
     /// Locks a whole table as [`TableLock::Shared`] does: others may read it, and whoever would change it waits until this
     /// transaction has ended. From there on it reads with locks: of this table it needs none on keys, those of others it
-    /// locks one by one. Before its first read, so that nothing of that is changed while it waits for the table.
+    /// locks one by one. Call it before the first read, so that nothing that was read is changed while it waits for the
+    /// table.
     ///
     /// # Errors
     /// As [`Transaction::lock_table`].

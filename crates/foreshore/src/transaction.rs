@@ -102,8 +102,9 @@ pub struct Transaction {
     value: Vec<u8>,
 }
 
-/// When a transaction began, or the one in whose place it did; the smaller of two is the older. Made by
-/// [`Transaction::age`].
+/// When a transaction began, or the one in whose place it did; the smaller of two counts as the older. That of a reader
+/// without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)) may be smaller than those of some that began before it.
+/// Made by [`Transaction::age`].
 ///
 /// It says something among the transactions of its database until that is closed, and is no secret and no lock: any
 /// number of transactions may have it. Those that get it though they are no repetition only make others give way more

@@ -48,7 +48,8 @@ pub struct EngineOptions {
     /// Locks on the keys of one table that a transaction may have before one on the table is tried in their place; 0:
     /// never. It is tried without waiting, and again when there are twice as many.
     pub escalation_locks: usize,
-    /// Bytes of locks that a transaction may have before the same is tried for the table with the most; 0: never.
+    /// Bytes of locks that a transaction may have before the same is tried for the table with the most, of those without
+    /// such a lock; 0: never.
     pub escalation_bytes: usize,
     /// What is done when the log is full and no checkpoint can shorten it.
     pub log_full: LogFullPolicy,

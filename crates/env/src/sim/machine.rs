@@ -38,7 +38,7 @@ const SLICE: u64 = 3_000_000_000;
 const LEAST_SLICE: u64 = 750_000_000;
 /// From one thread to another.
 const SWITCH: u64 = 1_500_000;
-/// Costs of the operating system; see `profile`.
+/// Costs of the operating system; see `profile/machines.rs`.
 const SYSTEM_CALL: u64 = 100_000;
 const FUTEX_WAIT: u64 = 1_000_000;
 const CLOCK_READ: u64 = 20_000;

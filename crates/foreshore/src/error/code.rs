@@ -62,7 +62,9 @@ impl Error {
     ///
     /// [`Database::transact`](crate::Database::transact) does that by itself. A program that begins its transactions
     /// with [`Database::begin`](crate::Database::begin) gives the next one the age of the one that gave way
-    /// ([`TransactOptions::age`](crate::TransactOptions::age)); else it is the youngest again, and gives way again.
+    /// ([`TransactOptions::age`](crate::TransactOptions::age)); else it is the youngest again, and may give way again
+    /// and again. After [`Error::StaleReads`], which a commit may return, too, the next one should also read with locks
+    /// ([`ReadMode::Locking`](crate::ReadMode::Locking)), as that of `transact` does.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Deadlock(_) | Error::PlanMiss | Error::StaleReads)
     }

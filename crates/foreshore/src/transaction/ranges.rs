@@ -63,8 +63,8 @@ impl Transaction {
     /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
     /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)).
     ///
-    /// The iterator borrows the transaction. To read or write elsewhere while going through a range, use
-    /// [`Transaction::cursor`], as here, from an index to its rows:
+    /// The iterator borrows the transaction. To read something else, or to write, while going through a range,
+    /// use [`Transaction::cursor`], as here, from an index to its rows:
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
@@ -108,8 +108,8 @@ impl Transaction {
         Ok(Range::new(self, info, bounds))
     }
 
-    /// A position in a range that does not borrow the transaction, so that it can read and write elsewhere between two
-    /// steps. From the low end upward, or down from the high end.
+    /// A position in a range that does not borrow the transaction, so that it can read and write between two steps, also
+    /// what it has just met. From the low end upward, or down from the high end.
     ///
     /// ```
     /// # use foreshore::{Database, Direction, TableDefinition};

@@ -95,8 +95,9 @@ impl Escalation {
             return try_for(owner, own);
         }
         self.total = owner.lock_count().saturating_mul(2);
-        // One that has such a lock already would save nothing.
-        let lacking = entered.iter_mut().filter(|entered| !entered.mode.covers(entered.target()));
+        // One that has such a lock already would save nothing, nor would one without locks on keys, as the volume.
+        let lacking =
+            entered.iter_mut().filter(|entered| entered.locks > 0 && !entered.mode.covers(entered.target()));
         let most = lacking.max_by_key(|entered| entered.locks);
         most.is_some_and(|most| try_for(owner, most))
     }

@@ -398,7 +398,7 @@ fn who_passes_what_was_deleted_cleans_up() {
 fn what_is_read_under_a_lock_is_shown_only_beside_what_was_read_before() {
     let long = |first: u8| vec![first; 3000];
     type Read = fn(&mut Txn, &TableInfo, &mut Vec<u8>) -> Result<(), TxnError>;
-    let reads: [(&str, Read); 3] = [
+    let reads: [(&str, Read); 4] = [
         ("get", |txn, table, seen| txn.get(table, &key(50), |value| seen.push(value[0])).map(drop)),
         ("get for update", |txn, table, seen| {
             txn.get_for_update(table, &key(50), |value| seen.push(value[0])).map(drop)
@@ -406,6 +406,10 @@ fn what_is_read_under_a_lock_is_shown_only_beside_what_was_read_before() {
         ("get many", |txn, table, seen| {
             let each = |_: usize, value: Option<&[u8]>| seen.extend(value.map(|value| value[0]));
             txn.get_many(table, &[key(50)], LockKind::Shared, each)
+        }),
+        ("get many of what is deleted", |txn, table, seen| {
+            let each = |_: usize, value: Option<&[u8]>| seen.push(value.map_or(0, |value| value[0]));
+            txn.get_many(table, &[key(5)], LockKind::Exclusive, each)
         }),
     ];
     for (what, read) in reads {
@@ -416,6 +420,7 @@ fn what_is_read_under_a_lock_is_shown_only_beside_what_was_read_before() {
         change(&engine, |txn| {
             txn.put(&table, &key(4), b"new").unwrap();
             txn.put(&table, &key(50), &long(b'n')).unwrap();
+            txn.delete(&table, &key(5)).unwrap();
         });
         let mut seen = Vec::new();
         assert!(is_stale(&read(&mut txn, &table, &mut seen)), "{what}");
