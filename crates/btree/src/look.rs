@@ -129,11 +129,8 @@ impl<'a> Tree<'a> {
         }
         if overflow {
             // The lock on the key covers the chunks.
-            let value = self.read_overflow(session, value.as_slice())?;
-            session.stand_beside()?;
-            return Ok(Some(read(&value)));
+            return Ok(Some(read(&self.read_overflow(session, value.as_slice())?)));
         }
-        session.stand_beside()?;
         Ok(Some(read(value.as_slice())))
     }
 
@@ -237,6 +234,7 @@ impl<'a> Tree<'a> {
             copy(view, slot);
         }
         if page.validate() || planted(Fault::ReadUnvalidated) {
+            session.stand_beside()?;
             self.adopt_on_the_way(session, landing.foster, Target::Key(key));
             return Ok(Some(matches!(place, Place::Live(_))));
         }
@@ -307,6 +305,7 @@ impl<'a> Tree<'a> {
             }
             drop(page);
             session.after_unlatch(self.table);
+            session.stand_beside()?;
             self.adopt_on_the_way(session, foster, Target::Key(key));
             return Ok(matches!(place, Place::Live(_)));
         }

@@ -50,7 +50,6 @@ impl<'a> Tree<'a> {
                 let seen = place.map(|place| seen(place, key));
                 let value = |value: &[u8]| read(number, Some(value));
                 if self.get_from(session, key, mode, isolation, seen, value)?.is_none() {
-                    session.stand_beside()?;
                     read(number, None);
                 }
             }

@@ -131,8 +131,8 @@ pub trait Session {
         Ok(())
     }
 
-    /// Asked before a value or an absence that was read, perhaps under a lock, is shown: whether what was read without
-    /// locks still is as it was, so that the one was there beside the other.
+    /// Asked when something was read under a lock, or is absent and needs none, before it is shown: whether what was read
+    /// without locks still is as it was, so that the one was there beside the other.
     ///
     /// # Errors
     /// [`LockError::StaleReads`] when it is not.

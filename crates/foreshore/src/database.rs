@@ -179,9 +179,8 @@ impl Database {
     /// another thread that waits for it, makes everybody wait. So does one whose thread begins another transaction,
     /// which waits for it: without a deadline, for ever, since nobody knows that the same thread has to end both.
     ///
-    /// Nobody runs it again after a deadlock ([`Error::is_retryable`]). Whoever does, as here without
-    /// [`ReadMode::Hybrid`](crate::ReadMode::Hybrid), hands its age on: the youngest of a cycle gives way, and work that
-    /// begins each time as the youngest may do so for ever.
+    /// Nobody runs it again after a deadlock ([`Error::is_retryable`]). Whoever does hands its age on: work that begins
+    /// as the youngest each time may give way for ever. As here, without [`ReadMode::Hybrid`](crate::ReadMode::Hybrid):
     ///
     /// ```
     /// # use foreshore::{Database, Error, Result, TableDefinition, TransactOptions, Transaction};

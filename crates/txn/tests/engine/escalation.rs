@@ -265,17 +265,20 @@ fn a_table_that_is_locked_already_is_not_tried_for_when_the_bytes_are_full() {
 /// Where no table would save locks, the volume, which has none on keys, is not locked in their place.
 #[test]
 fn the_volume_is_not_tried_for_when_the_bytes_are_full() {
-    let (engine, table) = engine(0, 72 * 200);
-    let other_table = engine.create_table("b", b"").unwrap();
+    let (engine, first) = engine(100, 72 * 250);
+    let [second, third] = ["b", "c"].map(|name| engine.create_table(name, b"").unwrap());
     let mut txn = begin(&engine);
-    write(&mut txn, &table, 0..400).unwrap();
+    write(&mut txn, &first, 0..200).unwrap();
+    write(&mut txn, &second, 0..200).unwrap();
     txn.commit(Durability::Lazy).unwrap();
     let before = engine.stats().locks.escalations;
     let mut txn = begin(&engine);
-    (0..200_u32).for_each(|key| _ = get(&mut txn, &table, &key.to_be_bytes()).unwrap());
-    write(&mut txn, &table, 200..400).unwrap();
-    assert_eq!(engine.stats().locks.escalations - before, 1, "the table, and nothing above it");
+    for table in [&first, &second] {
+        (0..100_u32).for_each(|key| _ = get(&mut txn, table, &key.to_be_bytes()).unwrap());
+    }
+    write(&mut txn, &first, 100..160).unwrap();
+    assert_eq!(engine.stats().locks.escalations - before, 2, "both tables, and nothing above them");
     let mut other = begin(&engine);
     other.set_no_wait(true);
-    other.put(&other_table, b"key", b"value").unwrap();
+    other.put(&third, b"key", b"value").unwrap();
 }
