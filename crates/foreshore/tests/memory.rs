@@ -63,14 +63,15 @@ const FAR: Duration = Duration::from_secs(120);
 #[test]
 #[cfg(target_os = "linux")]
 fn a_pool_gets_its_memory_when_it_is_asked_to() {
-    for prefault in [true, false] {
+    for prefault in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let options = Options { pool_bytes: 256 << 20, prefault, ..options() };
         let before = status("VmRSS");
         let db = Database::builder().options(options.clone()).open(directory.path().join("db")).unwrap();
-        let grown = status("VmRSS") - before;
-        assert_eq!(grown >= options.pool_bytes as u64, prefault, "prefault={prefault}: {} MiB", grown >> 20);
-        assert!(prefault || grown < 64 << 20, "{} MiB", grown >> 20);
+        let grown = status("VmRSS").saturating_sub(before);
+        // What the last one had may go meanwhile; it is little.
+        let (least, most) = if prefault { (240 << 20, u64::MAX) } else { (0, 64 << 20) };
+        assert!((least..most).contains(&grown), "prefault={prefault}: {} MiB", grown >> 20);
         // It can be used all the same.
         db.transact(|tx| tx.put(TABLE, 1, &[1; ROW_BYTES][..]).map(drop)).unwrap();
         db.close().unwrap();

@@ -2,7 +2,7 @@
 //! the sources of their figures.
 //!
 //! A latency is looked up by the *distance* between two cores: the same cluster (cores that share a cache), the same
-//! socket, one hop, two hops.
+//! socket, one hop, two hops. Times are cycles of the machine's own clock, but for those that are called nanoseconds.
 
 mod machines;
 mod variants;

@@ -76,9 +76,9 @@
 //! To let others run when there is nobody (`sched_yield`) took 445 to 512 ns on `vm2-zen4`: 1,700 cycles. Of other
 //! machines it is computation as any other: half as many cycles more on older ones, twice as many on those that work in
 //! order, 0.65 of them with Zen 5. B's system, Ubuntu 18.04, keeps the kernel's pages apart from the program's, as
-//! processors of that age need: 400 cycles more for each call. Its authors counted less than 300 for that
-//! (github.com/isec-tugraz/KAISER/issues/3), and the shortest call takes 630 to 730 so, of which 200 were there before
-//! (github.com/travisdowns/uarch-bench/issues/34).
+//! processors of that age need; for this call alone 400 cycles are added there. The
+//! authors counted less than 300 (github.com/isec-tugraz/KAISER/issues/3), and the shortest call takes 630 to 730 so,
+//! of which 200 were there before (E; github.com/travisdowns/uarch-bench/issues/34). What it decides is in SIMULATOR.md.
 //!
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent`
 //! of a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one
