@@ -126,6 +126,8 @@ stats! {
     pool_dirty_evictions: |stats| stats.pool.dirty_evictions,
     /// Pages written in the background.
     pool_cleaner_writes: |stats| stats.pool.cleaner_writes,
+    /// Pages written by threads that needed frames and helped those who write in the background.
+    pool_helped_writes: |stats| stats.pool.helped_writes,
     /// Pages written by checkpoints.
     pool_sweep_writes: |stats| stats.pool.sweep_writes,
     /// Whole pages that were logged, so that a torn write can be repaired.

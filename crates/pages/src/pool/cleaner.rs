@@ -7,8 +7,11 @@
 //! They also lengthen the data file before that is needed (`space.rs`), and have the system give memory to frames that
 //! will be used next for the first time, unless all got it when the pool was made.
 //!
-//! Whoever finds nothing but dirty pages all the same waits for the cleaner before it writes one itself: the cleaner
-//! waits for the log once for many pages, and so would everybody for one.
+//! Whoever finds nothing but dirty pages all the same helps: it takes parts of the round as the cleaner does, but only
+//! pages whose records are durable, and empties their frames. Where many threads share few processors, the cleaner has
+//! its turn too seldom; did all wait for it, each of its batches would wake all of them, and most for nothing. Where
+//! records are not durable yet, they do wait, before each writes a page itself: the cleaner waits for the log once for
+//! many pages, and so would everybody for one.
 
 use std::ops::Range;
 
@@ -24,10 +27,12 @@ use foreshore_env::{
 };
 use foreshore_latch::{Patience, parking::LOOK_INTERVAL};
 
-use super::{BufferPool, PoolOptions, frame::Frames, write::Batch};
+use super::{BufferPool, FrameRef, PoolOptions, clock::EmptyFrame, frame::Frames, write::Batch};
 
 /// Pages written with one wait for the log.
 const BATCH_PAGES: usize = 64;
+/// Pages that a thread writes which helps: as many as a transaction of a thousand small changes needs.
+const HELP_PAGES: usize = 16;
 /// The share of the frames ahead of the hand that one round looks at.
 const WINDOW_SHARE: usize = 4;
 
@@ -261,36 +266,76 @@ impl Bell {
 
 impl BufferPool {
     /// Writes dirty pages ahead of the hand that have not been used since it passed: the parts of a round that no other
-    /// thread of the cleaner has taken. The thread that begins the round says where it is.
+    /// thread has taken. The thread that begins the round says where it is.
     fn clean_ahead(&self, begins: bool) -> Result<()> {
         let Cleaner { cursor, next_round, .. } = &self.cleaner;
-        let window = (self.frame_count() / WINDOW_SHARE).max(1) as u64;
+        let window = self.window();
         let hand = self.hand_position();
-        let end = hand + window;
         if begins {
             cursor.store(hand, Ordering::Relaxed);
             next_round.store(hand + window / 2, Ordering::Relaxed);
         }
         let mut batch = Batch::new(BATCH_PAGES);
-        let mut dirty = Vec::with_capacity(BATCH_PAGES + PART_STEPS as usize);
         loop {
-            let part = cursor.fetch_add(PART_STEPS, Ordering::Relaxed);
+            let goes_on = self.collect_parts(hand + window, &mut batch, |_| true);
+            self.write_cleaned(&mut batch)?;
+            // What the hand has passed meanwhile can wait for its next round.
+            cursor.fetch_max(self.hand_position(), Ordering::Relaxed);
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does a batch of the cleaner's work, as far as it waits for nothing but the file, and empties the frames: for a
+    /// thread that needs one, which it gets, while the others are free.
+    pub(super) fn help_to_clean(&self) -> Result<Option<EmptyFrame<'_>>> {
+        let hand = self.hand_position();
+        self.cleaner.cursor.fetch_max(hand, Ordering::Relaxed);
+        let mut batch = Batch::new(HELP_PAGES);
+        self.collect_parts(hand + self.window(), &mut batch, |place| self.is_logged(place));
+        let places = batch.places();
+        let written = batch.write(self, Some(Instant::now()))?;
+        self.counters.helped_writes.add(written);
+        let unused = places.into_iter().filter(|place| !place.frame.is_referenced());
+        let mut emptied = unused.filter_map(|place| self.evict(place));
+        let own = emptied.next();
+        emptied.for_each(drop);
+        Ok(own)
+    }
+
+    /// Whether what changed a page is in the log for good, as far as one sees without a latch.
+    pub(super) fn is_logged(&self, place: FrameRef<'_>) -> bool {
+        self.log.is_durable(place.words.lsn())
+    }
+
+    /// How many frames ahead of the hand a round looks at.
+    fn window(&self) -> u64 {
+        (self.frame_count() / WINDOW_SHARE).max(1) as u64
+    }
+
+    /// Fills the batch with dirty and unused pages that are such, from the next parts of a round which ends at step
+    /// `end`. Whether the round goes on.
+    fn collect_parts<'p>(
+        &'p self,
+        end: u64,
+        batch: &mut Batch<'p>,
+        is_such: impl Fn(FrameRef<'p>) -> bool,
+    ) -> bool {
+        let mut dirty = Vec::with_capacity(batch.capacity() + PART_STEPS as usize);
+        loop {
+            let part = self.cleaner.cursor.fetch_add(PART_STEPS, Ordering::Relaxed);
             for step in part..end.min(part + PART_STEPS) {
                 let place = self.frame_of_step(step);
-                if place.frame.is_dirty() && !place.frame.is_referenced() {
+                if place.frame.is_dirty() && !place.frame.is_referenced() && is_such(place) {
                     dirty.push((place.frame.page(), step));
                 }
             }
-            if part >= end || dirty.len() >= BATCH_PAGES {
+            if part >= end || dirty.len() >= batch.capacity() {
                 // Neighbours in the file go with one write.
                 dirty.sort_unstable();
                 dirty.drain(..).for_each(|(_, step)| batch.try_collect(self.frame_of_step(step)));
-                self.write_cleaned(&mut batch)?;
-                // What the hand has passed meanwhile can wait for its next round.
-                cursor.fetch_max(self.hand_position(), Ordering::Relaxed);
-            }
-            if part >= end {
-                return Ok(());
+                return part < end;
             }
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! The hand is a counter: whoever needs a frame advances it, looks at the frame where it was, and has let go of it
 //! before any I/O (Shore-MT §6.2.3, last paragraph, without the mutex). Only clean pages are evicted; a dirty one is
-//! left to the cleaner, which is waited for when too many are, or, when that was in vain, written first, as every page
-//! is written, and then evicted if it is still clean. All of this ends when `frame_wait` is over, or the patience of
-//! whoever needs the frame, also a wait for the log's disk. So a page that has a write in transit stays in its frame,
-//! and nobody can read its old bytes back from the file (PAGE-5).
+//! left to the cleaner. When too many are, the cleaner is helped, or waited for if it waits for the log, or, when that
+//! was in vain, the page is written first, as every page is written, and then evicted if it is still clean. All of this
+//! ends when `frame_wait` is over, or the patience of whoever needs the frame, also a wait for the log's disk. So a page
+//! that has a write in transit stays in its frame, and nobody can read its old bytes back from the file (PAGE-5).
 
 use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
@@ -18,7 +18,7 @@ use foreshore_latch::{ExclusiveGuard, Patience, parking::LOOK_INTERVAL};
 use super::{BufferPool, ExclusivePage, FrameRef, write::Batch};
 use crate::words::PageBuffer;
 
-/// Dirty pages that a thread leaves to the cleaner before it waits for it.
+/// Dirty pages that a thread leaves to the cleaner before it helps, or waits for it.
 const DIRTY_SKIPS: u32 = 32;
 /// How often it waits before it writes one itself, and how long at most.
 const CLEANER_WAITS: u32 = 4;
@@ -101,8 +101,16 @@ impl BufferPool {
                     place.frame.forget_reference();
                     continue;
                 }
-                if place.frame.is_dirty() && !search.clean(self, place)? {
-                    continue;
+                if place.frame.is_dirty() {
+                    if search.has_left_enough()
+                        && self.is_logged(place)
+                        && let Some(frame) = self.help_to_clean()?
+                    {
+                        return Ok(frame);
+                    }
+                    if !search.clean(self, place)? {
+                        continue;
+                    }
                 }
                 if let Some(frame) = self.evict(place) {
                     return Ok(frame);
@@ -165,7 +173,7 @@ impl BufferPool {
     }
 
     /// Empties a frame whose page is clean and that nobody holds.
-    fn evict<'p>(&'p self, place: FrameRef<'p>) -> Option<EmptyFrame<'p>> {
+    pub(super) fn evict<'p>(&'p self, place: FrameRef<'p>) -> Option<EmptyFrame<'p>> {
         let FrameRef { frame, .. } = place;
         if !frame.page().is_some() || frame.is_dirty() || frame.is_in_transit() {
             return None;
@@ -221,6 +229,11 @@ impl Search<'_> {
             return Err(StorageError::PoolExhausted { frames: pool.frames.count(), stalled: self.stalled });
         }
         Ok(())
+    }
+
+    /// Whether it leaves no more dirty pages to the cleaner for now.
+    fn has_left_enough(&self) -> bool {
+        self.skips == 0
     }
 
     /// The hand has come to a dirty page: sees to it that it or others become clean. Whether this one may be.

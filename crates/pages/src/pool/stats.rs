@@ -28,6 +28,7 @@ pub(crate) struct Counters {
     pub(crate) evictions: Counter,
     pub(crate) dirty_evictions: Counter,
     pub(crate) cleaner_writes: Counter,
+    pub(crate) helped_writes: Counter,
     pub(crate) sweep_writes: Counter,
     pub(crate) images: Counter,
     pub(crate) image_bytes: Counter,
@@ -58,10 +59,12 @@ pub struct PoolStats {
     pub read_ahead_failures: u64,
     /// Pages that gave up their frame.
     pub evictions: u64,
-    /// Pages written by threads that needed a frame, because the cleaner had not come to them.
+    /// Pages written one by one by threads that needed a frame, because the cleaner had not come to them.
     pub dirty_evictions: u64,
     /// Pages written by the cleaner.
     pub cleaner_writes: u64,
+    /// Pages written by threads that needed a frame and helped the cleaner, which was behind.
+    pub helped_writes: u64,
     /// Pages written by checkpoint sweeps and flushes.
     pub sweep_writes: u64,
     /// Page images logged.
@@ -100,6 +103,7 @@ impl BufferPool {
             evictions: counters.evictions.get(),
             dirty_evictions: counters.dirty_evictions.get(),
             cleaner_writes: counters.cleaner_writes.get(),
+            helped_writes: counters.helped_writes.get(),
             sweep_writes: counters.sweep_writes.get(),
             images: counters.images.get(),
             image_bytes: counters.image_bytes.get(),

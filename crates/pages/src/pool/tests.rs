@@ -71,7 +71,7 @@ fn a_pool_without_a_cleaner_writes_for_itself() {
         }
         let stats = world.pool.stats();
         assert_eq!(stats.cleaner_writes, 0);
-        assert!(stats.dirty_evictions >= 42, "{stats:?}");
+        assert!(stats.dirty_evictions + stats.helped_writes >= 42, "{stats:?}");
     });
 }
 

@@ -41,6 +41,15 @@ impl<'p> Batch<'p> {
         Batch { bytes: Vec::new(), entries: Vec::new(), capacity }
     }
 
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Those whose pages were collected.
+    pub(super) fn places(&self) -> Vec<FrameRef<'p>> {
+        self.entries.iter().map(|entry| entry.place).collect()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= self.capacity
     }

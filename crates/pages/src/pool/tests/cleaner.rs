@@ -52,6 +52,33 @@ fn hardly_anybody_writes(cleaners: usize) -> Result<(), String> {
     if own * 20 <= evictions { Ok(()) } else { Err(format!("{own} of {evictions}")) }
 }
 
+/// As it was, each thread that met only dirty pages waited for the cleaner, and wrote one by itself when that was in
+/// vain: of 128 threads that inserted more than fits, most slept at any time.
+#[test]
+fn whoever_helps_empties_a_batch() {
+    over_all(|| {
+        let world =
+            World::create_on(Default::default(), &PoolOptions { cleaners: 0, ..options(128) }).unwrap();
+        let mut number = 0;
+        while world.pool.stats().evictions == 0 {
+            world.allocate(number).unwrap();
+            number += 1;
+            world.flush_log().unwrap();
+        }
+        let stats = world.pool.stats();
+        assert!(stats.helped_writes > 1 && stats.dirty_evictions == 0, "{stats:?}");
+        let (helped, emptied) = (stats.helped_writes, stats.evictions);
+        assert!(emptied > 1, "{stats:?}");
+        // The others are free.
+        for more in 1..emptied {
+            world.allocate(number + more).unwrap();
+        }
+        let stats = world.pool.stats();
+        assert_eq!((stats.helped_writes, stats.dirty_evictions, stats.evictions), (helped, 0, emptied));
+        world.pool.verify_quiescent().unwrap();
+    });
+}
+
 /// Nothing can be written while the log's disk stands still. A thread that needs a frame then is told so in bounded
 /// time, whether it waits for the cleaner or writes for itself, and nothing is left behind.
 #[test]
