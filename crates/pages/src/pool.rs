@@ -62,7 +62,7 @@ use self::{
 };
 use crate::{
     layout::Seal,
-    space::{self, FreeSpaceKind, Space},
+    space::{self, FreeSpaceKind, Header, Space},
     words::PageWords,
 };
 
@@ -155,8 +155,8 @@ pub struct BufferPool {
     /// See [`PoolOptions::salvage`] and [`PoolOptions::transient`].
     salvage: bool,
     transient: bool,
-    /// Held by whoever sweeps, or cuts the file: one at a time.
-    pub(crate) sweeping: Mutex<()>,
+    /// Held by whoever sweeps, or cuts the file: one at a time. What the header page says in the file.
+    pub(crate) sweeping: Mutex<Header>,
     /// Nothing is written any more. Set once, under `sweeping` and `Space::growing`; read by whoever is about to write.
     closed: AtomicBool,
     /// Pages that redo could not read, with what was wrong. Guarded by the mutex; used in recovery alone.
@@ -186,11 +186,11 @@ impl BufferPool {
     ) -> Result<Arc<BufferPool>> {
         let file = disk.open(path, OpenMode::CreateNew).map_err(StorageError::io("make", path))?;
         let seal = Seal::new(log.id());
-        let space = Space::create(&*file, path, seal, options.bitmap_span, options.free_space)?;
+        let made = Space::create(&*file, path, seal, options.bitmap_span, options.free_space)?;
         if let Some(directory) = path.parent() {
             disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
         }
-        BufferPool::start(file, path, log, (space, Lsn::ZERO), options)
+        BufferPool::start(file, path, log, made, options)
     }
 
     /// A pool for an existing data file. Pages are looked at when they are used.
@@ -215,7 +215,7 @@ impl BufferPool {
         file: Arc<dyn DiskFile>,
         path: &Path,
         log: Arc<Log>,
-        (space, opened_horizon): (Space, Lsn),
+        (space, header): (Space, Header),
         options: &PoolOptions,
     ) -> Result<Arc<BufferPool>> {
         let count = (options.bytes / PAGE_BYTES).max(MIN_FRAMES);
@@ -233,7 +233,7 @@ impl BufferPool {
             hand: AtomicU64::new(0),
             free: Mutex::new((0..count as u32).rev().map(FrameIndex).collect()),
             horizon: AtomicU64::new(log.tail().0),
-            opened_horizon,
+            opened_horizon: header.horizon,
             seal: Seal::new(log.id()),
             log,
             file,
@@ -243,7 +243,7 @@ impl BufferPool {
             frame_wait: options.frame_wait,
             salvage: options.salvage,
             transient: options.transient,
-            sweeping: Mutex::new(()),
+            sweeping: Mutex::new(header),
             closed: AtomicBool::new(false),
             awaiting: Mutex::new(BTreeMap::new()),
             awaiting_count: AtomicUsize::new(0),

@@ -1,17 +1,6 @@
 //! The data file as space: its header page, its growth, and which pages are in use.
 //!
-//! Page 0 is the header page. Body, from byte 64 on:
-//!
-//! | offset | bytes | field |
-//! | --- | --- | --- |
-//! | 64 | 8 | magic, `FORESHOR` |
-//! | 72 | 4 | format version |
-//! | 76 | 4 | bytes in a page |
-//! | 80 | 4 | pages that one bitmap page covers, the *span* |
-//! | 88 | 8 | the redo horizon of the newest sweep |
-//!
-//! Only the horizon changes, and with it the checksum: both lie in the first sector, so the page is never torn. A
-//! checkpoint whose horizon is newer proves that the file is an older copy (PAGE-12).
+//! Page 0 is the header page (`space/header.rs`).
 //!
 //! The file is divided into spans. The second page of each is its bitmap page: bit n of its body says whether page n of
 //! the span is in use. An extent is eight pages, one byte of a bitmap. The file grows by whole extents, and never by
@@ -24,11 +13,12 @@ mod alloc;
 pub(crate) mod bitmap;
 mod census;
 mod compact;
+mod header;
 mod reserve;
 #[cfg(test)]
 mod tests;
 
-use std::{io, path::Path};
+use std::path::Path;
 
 use foreshore_base::{
     Lsn, PageId, Result, StorageError, TxnId, is_disk_full,
@@ -47,6 +37,7 @@ use foreshore_wal::{RecordHeader, Urgency};
 pub use alloc::{FREE_IN_USE, FreeingPage, NewPage};
 pub(crate) use census::hole_end;
 pub use compact::{Compaction, NewEnd};
+pub(crate) use header::Header;
 pub use reserve::FreeSpaceKind;
 
 use self::reserve::Reservations;
@@ -66,13 +57,6 @@ const SPAN_UNIT: u32 = 64;
 const BITMAP_INDEX: u64 = 1;
 /// The format of the data file that this version writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
-
-const MAGIC: &[u8; 8] = b"FORESHOR";
-const MAGIC_AT: usize = 64;
-const FORMAT_AT: usize = 72;
-const PAGE_BYTES_AT: usize = 76;
-const SPAN_AT: usize = 80;
-const HORIZON_AT: usize = 88;
 
 /// Extents that a file begins with.
 const FIRST_PAGES: u64 = 64;
@@ -98,15 +82,19 @@ pub(crate) struct Space {
     /// on the disk.
     pub(crate) growing: Mutex<u64>,
     reservations: Reservations,
+    /// The last bitmap page, if it was zeros when the file was opened, though its span has pages that the header page
+    /// counts: redo formats it, or it was lost (PAGE-19).
+    blank: Option<PageId>,
 }
 
 impl Space {
-    fn new(span: u64, pages: u64, kind: FreeSpaceKind) -> Space {
+    fn new(span: u32, pages: u64, kind: FreeSpaceKind) -> Space {
         Space {
-            span,
+            span: u64::from(span),
             pages: AtomicU64::new(pages),
             growing: Mutex::new(0),
             reservations: Reservations::new(kind),
+            blank: None,
         }
     }
 
@@ -117,7 +105,7 @@ impl Space {
         seal: Seal,
         span: u32,
         kind: FreeSpaceKind,
-    ) -> Result<Space> {
+    ) -> Result<(Space, Header)> {
         let fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
         if !fits {
             return Err(StorageError::LimitExceeded {
@@ -128,7 +116,7 @@ impl Space {
         }
         let pages = FIRST_PAGES.min(u64::from(span));
         file.allocate(0..pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
-        let space = Space::new(u64::from(span), pages, kind);
+        let header = Header { span, horizon: Lsn::ZERO, count: pages };
         let bitmap = PageWords::default();
         bitmap.set_page_id(PageId(BITMAP_INDEX as u32));
         format(&bitmap);
@@ -137,95 +125,63 @@ impl Space {
         seal.set(&mut page.0);
         file.write_all_at(&page.0, BITMAP_INDEX * PAGE_BYTES as u64)
             .map_err(StorageError::io("write", path))?;
-        space.write_header(file, seal, Lsn::ZERO).map_err(StorageError::io("write", path))?;
+        header.write(file, seal).map_err(StorageError::io("write", path))?;
         file.sync().map_err(StorageError::io("sync", path))?;
-        Ok(space)
+        Ok((Space::new(span, pages, kind), header))
     }
 
-    /// Writes the header page, with the horizon of a sweep that is about to be synced.
-    pub(crate) fn write_header(&self, file: &dyn DiskFile, seal: Seal, horizon: Lsn) -> io::Result<()> {
-        let header = PageWords::default();
-        header.set_u8(KIND, PageKind::Header as u8);
-        header.write(MAGIC_AT, MAGIC);
-        header.set_u32(FORMAT_AT, FORMAT_VERSION);
-        header.set_u32(PAGE_BYTES_AT, PAGE_BYTES as u32);
-        header.set_u32(SPAN_AT, self.span as u32);
-        header.set_u64(HORIZON_AT, horizon.0);
-        let mut page = header.snapshot();
-        seal.set(&mut page.0);
-        file.write_all_at(&page.0, 0)
-    }
-
-    /// Reads the header page of an existing file; gives the horizon of its newest sweep, too. For salvage a header page
-    /// that cannot be read is what such a page usually is.
+    /// Opens an existing file; gives what its header page says, too. For salvage one that cannot be read is what such a
+    /// page usually is, and the count is not believed.
+    ///
+    /// # Errors
+    /// Among others `Corrupted` for a file that was cut (PAGE-19).
     pub(crate) fn open(
         file: &dyn DiskFile,
         path: &Path,
         seal: Seal,
         kind: FreeSpaceKind,
         salvage: bool,
-    ) -> Result<(Space, Lsn)> {
+    ) -> Result<(Space, Header)> {
         let bytes = file.len().map_err(StorageError::io("measure", path))?;
         let pages = (bytes / PAGE_BYTES as u64).min(MAX_PAGES) / EXTENT_PAGES * EXTENT_PAGES;
-        let (span, horizon) = match Space::read_header(file, path, seal) {
-            Err(_) if salvage => (BITMAP_SPAN, Lsn::MAX),
+        let header = match Header::read(file, path, seal) {
+            Err(_) if salvage => Header::LOST,
             header => header?,
         };
-        let space = Space::new(u64::from(span), pages, kind);
+        let mut space = Space::new(header.span, pages, kind);
         if !salvage {
-            space.forget_unformatted_spans(file, path)?;
-        }
-        Ok((space, horizon))
-    }
-
-    /// Pages that a bitmap page covers, and the horizon of the newest sweep.
-    fn read_header(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<(u32, Lsn)> {
-        let mut page = PageBuffer::zeroed();
-        match file.read_exact_at(&mut page.0, 0) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(StorageError::corrupt_file(path, "it ends before its first page does"));
+            if pages < header.count {
+                return Err(StorageError::corrupt_file(path, cut_off(pages, header.count)));
             }
-            Err(error) => return Err(StorageError::io("read", path)(error)),
+            space.blank = space.forget_unformatted_spans(file, path, header.count)?;
         }
-        let header = PageWords::default();
-        header.load_from(&page.0);
-        if page.0[MAGIC_AT..MAGIC_AT + MAGIC.len()] != *MAGIC {
-            return Err(StorageError::NotADatabase {
-                path: path.to_owned(),
-                detail: "its first page has another signature".to_owned(),
-            });
-        }
-        if header.u32(FORMAT_AT) != FORMAT_VERSION {
-            return Err(StorageError::UpgradeRequired {
-                path: path.to_owned(),
-                found: header.u32(FORMAT_AT),
-                supported: FORMAT_VERSION,
-            });
-        }
-        seal.check(&page.0, PageId(0), Lsn::MAX)?;
-        let span = header.u32(SPAN_AT);
-        let span_fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
-        if header.u32(PAGE_BYTES_AT) != PAGE_BYTES as u32 || !span_fits {
-            return Err(StorageError::corrupt_page(PageId(0), "its page size or span makes no sense"));
-        }
-        Ok((span, Lsn(header.u64(HORIZON_AT))))
+        Ok((space, header))
     }
 
     /// A crash between the growth into a new span and the record that formats its bitmap page leaves a span that
     /// nobody has used: the file is taken to end before it. Earlier versions could leave several, by writing a page
-    /// that they had cut off.
-    fn forget_unformatted_spans(&self, file: &dyn DiskFile, path: &Path) -> Result<()> {
+    /// that they had cut off. But none of the `count` pages that the header page speaks of is forgotten: the bitmap page
+    /// is given that is zeros in their last span.
+    fn forget_unformatted_spans(
+        &self,
+        file: &dyn DiskFile,
+        path: &Path,
+        count: u64,
+    ) -> Result<Option<PageId>> {
         let mut page = PageBuffer::zeroed();
         while let start @ 1.. = self.page_count().saturating_sub(1) / self.span * self.span {
-            file.read_exact_at(&mut page.0, (start + BITMAP_INDEX) * PAGE_BYTES as u64)
+            let bitmap = start + BITMAP_INDEX;
+            file.read_exact_at(&mut page.0, bitmap * PAGE_BYTES as u64)
                 .map_err(StorageError::io("read the last bitmap page of", path))?;
             if page.0.iter().any(|byte| *byte != 0) {
                 break;
             }
+            if start < count {
+                return Ok(Some(PageId(bitmap as u32)));
+            }
             self.pages.store(start, Ordering::Release);
         }
-        Ok(())
+        Ok(None)
     }
 
     pub(crate) fn page_count(&self) -> u64 {
@@ -351,6 +307,18 @@ impl BufferPool {
         self.space.grow_ahead(self, seen)
     }
 
+    /// Whether the bitmap page is there that was zeros when the file was opened: redo has formatted it, or it was lost
+    /// (PAGE-19).
+    pub(crate) fn check_blank_bitmap(&self) -> Result<()> {
+        match self.space.blank.map(|id| (id, self.shared(id).map(drop))) {
+            Some((id, Err(StorageError::Corrupted { .. }))) => {
+                Err(StorageError::corrupt_page(id, LOST_BITMAP))
+            }
+            Some((_, result)) => result,
+            None => Ok(()),
+        }
+    }
+
     /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only,
     /// and a crash before may leave the file its length and holes in it. Before recovery writes.
     pub fn fill_holes(&self) -> Result<()> {
@@ -359,6 +327,18 @@ impl BufferPool {
             result => result.map(|_| ()),
         }
     }
+}
+
+/// Of a bitmap page that is zeros, though the file has had its span.
+const LOST_BITMAP: &str = "it is empty, though it says which pages are in use: a write of it was lost; \
+                           open a backup, or save with `foreshore salvage` what can be read";
+
+/// What is wrong with a file that has fewer pages than its header page counts.
+fn cut_off(pages: u64, count: u64) -> String {
+    format!(
+        "it has {pages} whole pages, and had {count} at the last checkpoint: its end was cut off; put it back, open a backup, \
+         or save with `foreshore salvage` what can be read"
+    )
 }
 
 /// The bitmap page of `page` in a file whose spans are of the usual length: for whoever cannot read its header.

@@ -12,6 +12,7 @@ use foreshore_env::{
 use foreshore_latch::Patience;
 
 use super::{BufferPool, FrameRef, write::Batch};
+use crate::space::Header;
 
 /// Pages written with one wait for the log, and between two syncs: a commit whose log is synced meanwhile waits behind
 /// them, so they are few. To sync less often while the log is not flushed made insertion with lazy commits a tenth
@@ -27,8 +28,10 @@ impl BufferPool {
     /// Moves the redo horizon to the log's end and makes durable in the data file every change that was logged before
     /// it. Returns the horizon: recovery may begin there, once a checkpoint record says so.
     pub fn sweep(&self) -> Result<Lsn> {
-        let _one_at_a_time = self.sweeping.lock();
+        let mut header = self.sweeping.lock();
         self.check_open()?;
+        // First this: the bitmap pages of all of them were formatted before the horizon, so they are written (PAGE-19).
+        let count = self.page_count();
         let horizon = self.log.tail();
         // From its visit on (the latch orders it), a page whose image is older logs one before it changes.
         self.horizon.store(horizon.0, Ordering::Relaxed);
@@ -36,11 +39,21 @@ impl BufferPool {
             // The second: a change that was prepared under the old horizon and logged behind the new one.
             place.frame.recovery_lsn() < horizon || place.words.image_lsn() < horizon
         })?;
-        self.space
-            .write_header(&*self.file, self.seal, horizon)
-            .map_err(|error| self.fatal(StorageError::io("write page 0 of", &self.path)(error)))?;
+        if count > header.count {
+            self.sync()?;
+        }
+        let new = Header { horizon, count, ..*header };
+        self.write_header(&mut header, new)?;
         self.sync()?;
         Ok(horizon)
+    }
+
+    /// Writes the header page, by the holder of `sweeping`, who syncs it.
+    pub(crate) fn write_header(&self, header: &mut Header, new: Header) -> Result<()> {
+        *header = new;
+        header
+            .write(&*self.file, self.seal)
+            .map_err(|error| self.fatal(StorageError::io("write page 0 of", &self.path)(error)))
     }
 
     /// Writes all dirty pages and makes them durable. Pages that change meanwhile may stay dirty.

@@ -158,8 +158,10 @@ impl BufferPool {
         })
     }
 
-    /// Ends redo: pages that were never repaired are damaged.
+    /// Ends redo: pages that were never repaired are damaged, and so is the file if it has lost its last bitmap page
+    /// (PAGE-19).
     pub fn finish_redo(&self) -> Result<()> {
+        self.check_blank_bitmap()?;
         match self.awaiting.lock().first_key_value() {
             None => Ok(()),
             Some((page, detail)) => Err(StorageError::corrupt_page(

@@ -5,7 +5,8 @@
 //!
 //! 1. the new end is chosen: nothing above it is in use, nor reserved, and because of the ceiling nothing will be;
 //! 2. a checkpoint is taken: the records that freed those pages are durable, and recovery begins behind them;
-//! 3. the file is cut (PAGE-15).
+//! 3. the header page counts no page any more that will be cut off, durably (PAGE-19);
+//! 4. the file is cut (PAGE-15).
 //!
 //! So recovery never meets a record of a page that was cut off, but for records of a later life of it, which begins
 //! with one that writes it whole, and lengthens the file again.
@@ -17,7 +18,7 @@ use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::sync::atomic::Ordering;
 use foreshore_latch::Patience;
 
-use super::{EXTENT_PAGES, FIRST_PAGES, FREE_IN_USE, NewPage, Space, bitmap, reserve::Run};
+use super::{EXTENT_PAGES, FIRST_PAGES, FREE_IN_USE, Header, NewPage, Space, bitmap, reserve::Run};
 use crate::pool::BufferPool;
 
 /// Free pages that are left for writers during the compaction and after it: this many, and one more for this many pages
@@ -155,7 +156,7 @@ impl<'p> Compaction<'p> {
         let pool = self.pool;
         let space = &pool.space;
         // Nobody closes the pool. First: a sweep waits for latches, whose holders may wait for the file to grow.
-        let _sweeping = pool.sweeping.lock();
+        let mut header = pool.sweeping.lock();
         // Nobody changes these pages any more, so they stay clean, unless the ceiling is lifted.
         if !pool.write_from(PageId(end as u32))? {
             return Ok(0);
@@ -167,6 +168,10 @@ impl<'p> Compaction<'p> {
         if !space.map().lock().has_ceiling() || end >= pages {
             return Ok(0);
         }
+        // Durable before the file is shorter (PAGE-19).
+        let new = Header { count: end.min(header.count), ..*header };
+        pool.write_header(&mut header, new)?;
+        pool.sync()?;
         space.pages.store(end, Ordering::Release);
         for page in end..pages {
             pool.forget(PageId(page as u32));

@@ -1,4 +1,5 @@
 mod compact;
+mod header;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use foreshore_base::{CorruptionSite, StorageError};
 use foreshore_env::{
-    disk::Disk,
+    disk::{Disk, OpenMode},
     thread,
     time::{Duration, Instant},
 };
 use foreshore_lock::KeyRef;
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
-    DeadlockPolicy, Durability, Engine, EngineOptions, IntentMode, LockOptions, LogOptions, Txn, TxnError,
+    DeadlockPolicy, Durability, Engine, EngineOptions, IntentMode, LockOptions, LogOptions, PoolOptions, Txn,
+    TxnError,
 };
 
 use crate::{assert_sound, begin, directory, get, open, open_with, put, read_all, scan, tiny};
@@ -553,5 +554,61 @@ fn a_recovery_behind_a_checkpoint_with_a_failed_sync_may_fail_itself() {
                 break;
             }
         }
+    }
+}
+
+/// A closed database of several spans of 64 pages, all of them in use, and the bytes of its data file.
+fn of_several_spans() -> (FaultyDisk, EngineOptions, Vec<u8>) {
+    let options = EngineOptions { pool: PoolOptions { bitmap_span: 64, ..tiny().pool }, ..tiny() };
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for number in 0..600_u64 {
+        put(&engine, &table, &number.to_be_bytes(), &[7; 500]);
+    }
+    engine.close().unwrap();
+    let bytes = disk.read_file(&path("data")).unwrap();
+    assert!(bytes.len() > 2 * 64 * 8192, "{} bytes", bytes.len());
+    (disk, options, bytes)
+}
+
+/// PAGE-19: with the bitmap page of the last span lost, that passed for a span which nobody had used: its pages were
+/// given to others.
+#[test]
+fn a_last_bitmap_page_of_zeros_is_damage() {
+    let (disk, options, bytes) = of_several_spans();
+    let bitmap = (bytes.len() as u64 / 8192 - 1) / 64 * 64 + 1;
+    let file = disk.open(&path("data"), OpenMode::ReadWrite).unwrap();
+    file.write_all_at(&[0; 8192], bitmap * 8192).unwrap();
+    for read_only in [true, false] {
+        let opened = open_with(&disk, &EngineOptions { read_only, ..options.clone() }).map(drop);
+        let Err(error @ StorageError::Corrupted { site: CorruptionSite::Page(page), .. }) = &opened else {
+            panic!("{opened:?}")
+        };
+        assert_eq!(u64::from(page.0), bitmap);
+        assert!(error.to_string().contains("open a backup"), "{error}");
+    }
+    file.write_all_at(&bytes[bitmap as usize * 8192..][..8192], bitmap * 8192).unwrap();
+    assert_eq!(read_all(&open_with(&disk, &options).unwrap()).unwrap().len(), 600);
+}
+
+/// PAGE-19: one that ended where a span ends was opened, and copied by a backup, as if it was whole.
+#[test]
+fn a_file_that_was_cut_is_damage_wherever_it_ends() {
+    let (disk, options, bytes) = of_several_spans();
+    let pages = bytes.len() as u64 / 8192;
+    let span = (pages - 1) / 64 * 64;
+    for (left, exact) in
+        [(span, true), (span - 64, true), (pages - 8, true), (pages - 1, false), (span + 2, false)]
+    {
+        let cut = disk.after_crash(CrashMode::KeepAll);
+        cut.open(&path("data"), OpenMode::ReadWrite).unwrap().set_len(left * 8192).unwrap();
+        let opened = open_with(&cut, &options).map(drop);
+        let Err(error @ StorageError::Corrupted { site: CorruptionSite::File(_), .. }) = &opened else {
+            panic!("{left} of {pages} pages: {opened:?}")
+        };
+        let whole = if exact { left } else { left / 8 * 8 };
+        assert!(error.to_string().contains(&format!("has {whole} whole pages, and had {pages}")), "{error}");
+        assert!(error.to_string().contains("open a backup"), "{error}");
     }
 }
