@@ -84,23 +84,20 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses a place where something is. What lies in the database itself is refused by that.
-fn check_target(args: &BackupArgs) -> Result<(), CliError> {
-    if matches!(RealDisk.lies_in(&args.target, &args.directory), Ok(true)) {
-        return Ok(());
-    }
-    let complaint = match fs::read_dir(&args.target).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => "is not empty, and a backup needs a directory of its own",
-        Err(error) if error.kind() == ErrorKind::NotADirectory => "is not a directory",
-        _ => return Ok(()),
-    };
-    let message = format!("{} {complaint}", args.target.display());
-    Err(CliError::usage(message, "name a directory that is absent or empty"))
-}
-
-/// What to tell of a backup that failed. On a full disk it cannot go on, as one's own work could: what it has copied is
+/// What to tell of a backup that failed. A place where something is, is named once. On a full disk it cannot go on, as one's own work could: what it has copied is
 /// in the way of the next.
 fn not_made(error: Error, target: &Path) -> CliError {
+    let occupied = match &error {
+        Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
+            Some("is not empty, and a backup needs a directory of its own")
+        }
+        Error::Io { source, .. } if source.kind() == ErrorKind::NotADirectory => Some("is not a directory"),
+        _ => None,
+    };
+    if let Some(complaint) = occupied {
+        let message = format!("{} {complaint}", target.display());
+        return CliError::usage(message, "name a directory that is absent or empty");
+    }
     match &error {
         Error::DiskFull { action, path, reason } => CliError::Retold {
             code: error.code(),
@@ -116,7 +113,6 @@ fn not_made(error: Error, target: &Path) -> CliError {
 
 fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
     let db = open_to_look(&args.directory)?;
-    check_target(args)?;
     // What it leaves when it is interrupted says that it is no database, as after any failure.
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);

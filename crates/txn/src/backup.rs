@@ -1,12 +1,12 @@
 //! Backups: a copy of the database that is made while others write.
 //!
-//! 1. A checkpoint, so that little of the log is needed, if one may be taken (TXN-42); from the control file of the last one on the
+//! 1. `control.backup`, a control file that says nothing yet, is the first file of the copy, but for the lock file: what has it
+//!    is no database yet, and opening it says what it is. Whatever fails before another file is made, the backup can be tried again.
+//! 2. A checkpoint, so that little of the log is needed, if one may be taken (TXN-42); from the control file of the last one on the
 //!    log is kept (a [`Pin`]).
-//! 2. `control.backup`, a control file that says so, is the first file of the copy: what has it is no database yet, and opening
-//!    it says what it is.
 //! 3. The pages, each as the data file has it at some moment: as a crash would leave them.
 //! 4. The log from the pin to its durable end, each record checked, and a mark under it. All that a page shows is in it: pages are written after their records.
-//! 5. `control.backup` becomes `control`, and the copy a database: one that crashed when step 4 began. Opening it recovers it.
+//! 5. `control.backup` says what the control file of step 2 said, and becomes `control`, and the copy a database: one that crashed when step 4 began. Opening it recovers it.
 //!
 //! TXN-30: a copy has its control file when all else is durable in it, and whatever lacks it is not opened.
 //!
@@ -129,6 +129,12 @@ impl Backup<'_> {
         let lock = self.target.join(LOCK);
         let held = self.disk.lock(&lock).map_err(StorageError::io("lock", &lock))?;
         let _held = held.ok_or_else(|| StorageError::AlreadyOpen { path: self.target.to_owned() })?;
+        // Again: until now somebody else may have been making something there.
+        self.is_there()?;
+        let begun = Control::new(self.core.log.id());
+        let mut control = ControlFile::create(&**self.disk, &self.target.join(CONTROL_BACKUP), begun)?;
+        self.sync(self.target)?;
+        self.sync_parent()?;
         // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that
         // the log from there on speaks of.
         let file_end = self.core.file_end.copy()?;
@@ -138,9 +144,6 @@ impl Backup<'_> {
             let content = Control { clean: false, ..control.content() };
             (content, Pin::new(&self.core.backups, content.log_from))
         };
-        let mut control = ControlFile::create(&**self.disk, &self.target.join(CONTROL_BACKUP), content)?;
-        self.sync(self.target)?;
-
         let pages = self.copy_pages()?;
         drop(file_end);
         let log = self.target.join(LOG);
@@ -166,6 +169,7 @@ impl Backup<'_> {
         }
         let end = end?;
         self.core.check_open()?;
+        control.write(content)?;
         let name = self.target.join(CONTROL);
         control.rename(&**self.disk, &name)?;
         self.sync(self.target).inspect_err(|_| {
@@ -176,7 +180,8 @@ impl Backup<'_> {
         Ok(BackupReport { pages, log_bytes, end })
     }
 
-    /// The target is absent or empty, and not in the database; then it is there.
+    /// The target is absent or empty, or has what a backup has left that failed before its first page; and it is not in
+    /// the database. Then it is there.
     fn make_target(&self) -> Result<()> {
         for own in [self.directory, &self.directory.join(LOG)] {
             if self.disk.lies_in(self.target, own).map_err(StorageError::io("look for", self.target))? {
@@ -185,20 +190,23 @@ impl Backup<'_> {
                 return Err(StorageError::io("make a backup in", self.target)(inside));
             }
         }
-        match self.disk.list(&self.target.join("")) {
-            Ok(names) if names.is_empty() => {}
-            Ok(_) => {
-                let occupied = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
-                return Err(StorageError::io("make a backup in", self.target)(occupied));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.disk.create_directory(self.target).map_err(StorageError::io("make", self.target))?;
-                let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
-                self.sync(parent.unwrap_or(Path::new(".")))?;
-            }
-            Err(error) => return Err(StorageError::io("list", self.target)(error)),
+        if self.is_there()? {
+            return Ok(());
         }
-        Ok(())
+        self.disk.create_directory(self.target).map_err(StorageError::io("make", self.target))
+    }
+
+    /// Whether the target is there; an error if something is in it that is in the way.
+    fn is_there(&self) -> Result<bool> {
+        let paths = match self.disk.list(&self.target.join("")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            paths => paths.map_err(StorageError::io("list", self.target))?,
+        };
+        if paths.iter().all(|path| [LOCK, CONTROL_BACKUP].iter().any(|name| path.ends_with(name))) {
+            return Ok(true);
+        }
+        let occupied = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
+        Err(StorageError::io("make a backup in", self.target)(occupied))
     }
 
     /// Copies all pages that there are when it comes to the end of the file; gives how many.
@@ -239,6 +247,15 @@ impl Backup<'_> {
 
     fn sync(&self, directory: &Path) -> Result<()> {
         self.disk.sync_directory(directory).map_err(StorageError::io("sync", directory))
+    }
+
+    /// Makes the name of the target durable, as far as whoever makes the backup may: see TXN-40.
+    fn sync_parent(&self) -> Result<()> {
+        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        match self.disk.sync_directory(parent.unwrap_or(Path::new("."))) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            result => result.map_err(StorageError::io("sync the directory of", self.target)),
+        }
     }
 
     fn stopped(&self, reason: &'static str) -> TxnError {

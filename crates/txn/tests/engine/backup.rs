@@ -15,7 +15,7 @@ use foreshore_env::{
     thread,
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, Engine, EngineOptions, LogHolder, TableInfo, TxnError};
+use foreshore_txn::{Durability, Engine, LogHolder, TableInfo, TxnError};
 
 use crate::{
     assert_sound, begin, directory, get, matrix::modes, open, open_with, probe::Probe, put, read_all, tiny,
@@ -28,8 +28,8 @@ fn target() -> &'static Path {
 }
 
 fn open_target(disk: &FaultyDisk, path: &Path) -> Result<Arc<Engine>, StorageError> {
-    let options = EngineOptions { create: false, ..tiny() };
-    Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, path, &options)
+    // As most would open it: where nothing says that a backup was begun, a database is made.
+    Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, path, &tiny())
 }
 
 fn go_on<T>(_: T) -> ControlFlow<()> {
@@ -129,7 +129,11 @@ fn a_crash_leaves_a_whole_backup_or_one_that_cannot_be_opened() {
             for mode in modes(change) {
                 let context = format!("change {change}, {mode:?}");
                 let left = snapshots.after_crash(mode);
+                let begun = [target().join("control.backup"), target().join("control")]
+                    .iter()
+                    .any(|path| left.exists(path).unwrap());
                 let outcome = match open_target(&left, target()) {
+                    Ok(_) if !begun => 2,
                     Ok(copy) => {
                         assert!((7..=9).contains(&number(&copy, &context)), "{context}");
                         assert_sound(&copy, &context);
@@ -140,8 +144,6 @@ fn a_crash_leaves_a_whole_backup_or_one_that_cannot_be_opened() {
                         assert!(detail.contains("backup"), "{context}: {detail}");
                         1
                     }
-                    // Not even begun.
-                    Err(StorageError::Io { .. }) => 2,
                     Err(error) => panic!("{context}: {error}"),
                 };
                 counted.lock()[outcome] += 1;
@@ -175,6 +177,7 @@ fn a_crash_leaves_a_whole_backup_or_one_that_cannot_be_opened() {
 
 #[test]
 fn a_backup_whose_sync_fails_is_none() {
+    let mut tried = 0;
     for nth in 1.. {
         let disk = FaultyDisk::new();
         let (engine, _) = made(&disk);
@@ -182,12 +185,45 @@ fn a_backup_whose_sync_fails_is_none() {
         let result = engine.backup(target(), &mut go_on);
         disk.fail_no_more();
         if result.is_ok() {
-            assert!(nth > 5, "hardly a sync has failed");
+            assert!(nth > 5 && tried > 3, "hardly a sync has failed: {nth}, before the first page {tried}");
             assert_sound(&open_target(&disk, target()).unwrap(), "the backup");
             return;
         }
         assert!(open_target(&disk, target()).is_err(), "sync {nth}: {result:?}, but there is a database");
+        // What fails before the first page is in the way of no other try.
+        let copied = disk.exists(&target().join("data")).unwrap();
+        if !copied {
+            drop(engine);
+            let again = open(&disk).unwrap().backup(target(), &mut go_on);
+            again.unwrap_or_else(|error| panic!("sync {nth}: {error}"));
+            assert_sound(&open_target(&disk, target()).unwrap(), "the second");
+            tried += 1;
+        }
     }
+}
+
+/// A backup that was refused before it had copied anything left a directory with a lock file: a new database was made
+/// there by the next that opened it, and another try was refused.
+#[test]
+fn a_backup_that_was_refused_is_none_and_can_be_tried_again() {
+    let mut tried = 0;
+    for blocks in 0..8 {
+        let disk = FaultyDisk::new();
+        let (engine, table) = made(&disk);
+        (0..200).for_each(|number| write(&engine, &table, number));
+        disk.set_free_space(Some(blocks * 4096));
+        let refused = engine.backup(target(), &mut go_on);
+        disk.set_free_space(None);
+        assert!(refused.is_err(), "{blocks} blocks: {refused:?}");
+        let opened = open_target(&disk, target()).map(drop);
+        assert!(matches!(&opened, Err(StorageError::NotADatabase { .. })), "{blocks} blocks: {opened:?}");
+        if !disk.exists(&target().join("data")).unwrap() {
+            engine.backup(target(), &mut go_on).unwrap();
+            assert_sound(&open_target(&disk, target()).unwrap(), "the second");
+            tried += 1;
+        }
+    }
+    assert!(tried > 0, "no backup was refused before its first page");
 }
 
 #[test]
