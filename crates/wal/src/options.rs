@@ -27,7 +27,9 @@ pub struct LogOptions {
     pub buffer_bytes: usize,
     /// The most that the log may hold between the low-water mark and its tail. Ordinary appends are refused past
     /// three eighths of it; the rest is for rollbacks, commits and checkpoints. Files may take two
-    /// segments more (WAL-15), up to [`LogOptions::SPARE_SEGMENTS`] that wait for their next use among them.
+    /// segments more (WAL-15), up to [`LogOptions::SPARE_SEGMENTS`] that wait for their next use among them. A log of
+    /// which more than three eighths are needed when it is opened may hold eight thirds of that until it is closed, so
+    /// that there is room to take it back.
     pub capacity_bytes: u64,
     /// No more segments count for the capacity, because each is an open file:
     /// [`Log::capacity_bytes`](crate::Log::capacity_bytes) says how much that is. No bound by default.
@@ -51,11 +53,11 @@ impl LogOptions {
     /// Recycled segments that are kept for their next use.
     pub const SPARE_SEGMENTS: usize = 16;
 
-    /// The most that a log of such segments may hold that has `used` when it is opened. A longer one than is made now
-    /// can still take that back.
+    /// The most that a log of such segments may hold that has `used` when it is opened. One that was made under larger
+    /// limits can still take that back.
     pub(crate) fn capacity(&self, segment_bytes: u64, used: u64) -> u64 {
-        let most = self.most_segments.saturating_mul(segment_bytes).max(used.div_ceil(3).saturating_mul(8));
-        self.capacity_bytes.min(most)
+        let most = self.capacity_bytes.min(self.most_segments.saturating_mul(segment_bytes));
+        most.max(used.div_ceil(3).saturating_mul(8))
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -96,7 +98,7 @@ impl Default for LogOptions {
 mod tests {
     use super::*;
 
-    /// One that was made without the bound may be longer than it allows.
+    /// One that was made without the bound, or under a larger limit, may be longer than they allow.
     #[test]
     fn what_a_log_has_when_it_is_opened_can_be_taken_back() {
         let options = LogOptions { capacity_bytes: 1 << 40, most_segments: 512, ..LogOptions::default() };
@@ -106,6 +108,11 @@ mod tests {
             let capacity = options.capacity(MIN_SEGMENT_BYTES, used);
             assert!(work_bytes(capacity + 8) >= used && capacity > most, "{used}");
         }
-        assert_eq!(options.capacity(MIN_SEGMENT_BYTES, 1 << 40), 1 << 40);
+        let options = LogOptions { capacity_bytes: 1 << 20, ..LogOptions::default() };
+        assert_eq!(options.capacity(MIN_SEGMENT_BYTES, 3 << 17), 1 << 20);
+        for used in [(3 << 17) + 1, 1 << 20, 1 << 40] {
+            let capacity = options.capacity(MIN_SEGMENT_BYTES, used);
+            assert!(work_bytes(capacity + 8) >= used && capacity > 1 << 20, "{used}");
+        }
     }
 }

@@ -160,3 +160,38 @@ fn what_is_flushed_survives() {
     engine.close().unwrap();
     assert!(matches!(engine.flush(), Err(StorageError::Closed)));
 }
+
+/// What a crash leaves can be undone in a log for which a smaller limit is set now: an opening with less than was made
+/// under the old one found no room for it, and the database could not be opened.
+#[test]
+fn a_smaller_log_still_takes_back_what_a_larger_one_has() {
+    let larger = LogOptions { capacity_bytes: 16 << 20, ..tiny().log };
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &EngineOptions { log: larger.clone(), ..tiny() }).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    put(&engine, &table, b"kept", b"kept");
+    let expected = read_all(&engine).unwrap();
+    let mut txn = begin(&engine);
+    let begun = engine.stats().log_tail;
+    for number in 0_u64.. {
+        if engine.stats().log_tail > begun + (5 << 20) {
+            break;
+        }
+        txn.put(&table, &(number % 2000).to_be_bytes(), &[number as u8; 900]).unwrap();
+    }
+    // Durable, all of it.
+    put(&engine, &table, b"kept", b"kept");
+    let left = disk.after_crash(CrashMode::KeepAll);
+    drop(txn);
+    for capacity_bytes in [1 << 20, 4 << 20] {
+        let left = left.after_crash(CrashMode::KeepAll);
+        let smaller = EngineOptions { log: LogOptions { capacity_bytes, ..larger.clone() }, ..tiny() };
+        let engine = open_with(&left, &smaller).unwrap();
+        assert_eq!((engine.stats().recovery.losers, read_all(&engine).unwrap()), (1, expected.clone()));
+        assert_sound(&engine, "undone");
+        engine.close().unwrap();
+        // Then the limit is what it says.
+        let engine = open_with(&left, &smaller).unwrap();
+        assert_eq!(engine.log().capacity_bytes(), capacity_bytes);
+    }
+}
