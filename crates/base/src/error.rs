@@ -104,16 +104,6 @@ pub enum StorageError {
         /// The cap is not reached, but there is no space on the disk, or for the moment no file can be opened to take it.
         disk_is_full: bool,
     },
-    /// With this value of an option the database cannot be opened: what lies in it needs more.
-    #[error("{option} is {value}, and must be {needed}; raise it, and open the database again")]
-    OptionTooSmall {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        value: u64,
-        /// What it must be, and for whom.
-        needed: String,
-    },
     /// Every frame of the buffer pool is in use.
     #[error(
         "all {frames} frames of the buffer pool {}",

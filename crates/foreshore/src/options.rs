@@ -70,7 +70,9 @@ pub struct Options {
     /// The most bytes of the log that may be needed at a time; no more than 512 files of it count, since each is open.
     /// On the disk it may take two files more, since the first and the last are needed only in part; a database that
     /// was made with larger ones keeps their size. Transactions that are open at the same time must fit in three
-    /// eighths: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
+    /// eighths: the rest is kept so that every one of them can be rolled back. If more than that is needed when the
+    /// database is opened, because it was larger before, say, the log may hold eight thirds of what is needed until the
+    /// database is closed. Default: 4 GiB.
     pub log_bytes: u64,
     /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made.
     /// There are as many as hold what may come next and what would take it back if the disk were full, so with the
@@ -156,10 +158,12 @@ pub struct Options {
     /// How many bytes of locks (72 for each) a transaction may have before the same is tried for the table on which it
     /// has most, of those that it has not locked so yet; 0 for never. Default: 16 MiB.
     pub escalation_bytes: usize,
-    /// The most locks that one transaction may hold. Default: 1,000,000.
+    /// The most locks that one transaction may hold; one that was prepared before the database was opened may have more.
+    /// Default: 1,000,000.
     pub max_locks_per_transaction: usize,
     /// The most locks that all transactions may hold together, beyond the 256 that each of them is sure of; rounded up
-    /// to a multiple of 256, in which they are handed out. Default: 8,000,000.
+    /// to a multiple of 256, in which they are handed out. Those of transactions that were prepared before the database
+    /// was opened come on top. Default: 8,000,000.
     pub max_locks: usize,
     /// How durable a commit is when the call returns, unless the commit says otherwise. Default: sync.
     pub durability: Durability,

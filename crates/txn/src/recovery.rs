@@ -91,6 +91,11 @@ impl History {
         self.report
     }
 
+    /// How many locks on keys undo gives back to prepared transactions.
+    pub(crate) fn prepared_locks(&self, log: &Log) -> Result<usize> {
+        prepared::locks_on_keys(log, &self.losers)
+    }
+
     /// Analysis of one record.
     fn note(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<()> {
         self.report.records_read += 1;

@@ -96,9 +96,8 @@ impl Builder {
     /// replaces its directory.
     ///
     /// # Errors
-    /// - [`Error::InvalidOption`]: options have values that are not allowed, alone or together; there is less memory
-    ///   than [`Options::pool_bytes`] says; or prepared transactions of the database have more locks than
-    ///   [`Options::max_locks`] or [`Options::max_locks_per_transaction`] allows.
+    /// - [`Error::InvalidOption`]: options have values that are not allowed, alone or together, or there is less memory
+    ///   than [`Options::pool_bytes`] says.
     /// - [`Error::AlreadyOpen`]: a process has it open, this one or another.
     /// - [`Error::NotADatabase`]: what is there is something else, or a backup that was not finished.
     /// - [`Error::UpgradeRequired`]: it is in a format that this version does not read.

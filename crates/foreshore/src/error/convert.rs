@@ -47,9 +47,6 @@ impl Error {
             StorageError::LogFull { used_bytes, capacity_bytes, .. } => {
                 Error::LogFull { used_bytes, capacity_bytes, holder: None }
             }
-            StorageError::OptionTooSmall { option, value, needed } => {
-                Error::InvalidOption { name: option.to_owned(), value: value.to_string(), expected: needed }
-            }
             StorageError::PoolExhausted { frames, stalled } => Error::PoolExhausted { frames, stalled },
             StorageError::OutOfMemory { bytes } => Error::InvalidOption {
                 name: "pool_bytes".to_owned(),

@@ -886,29 +886,45 @@ fn wrong_options_are_refused_before_anything_is_touched() {
     assert_eq!(db.options(), &options);
 }
 
-/// It is told which option is too small, and for whom; with one that is large enough it opens.
+/// A database was not to be opened with smaller limits than what is prepared was made under, and at a shell it could
+/// not be told of others.
 #[test]
-fn a_database_opens_when_there_is_room_for_what_is_prepared() {
+fn what_is_prepared_gets_its_locks_back_whatever_the_limits() {
     let (directory, db) = open();
     let mut tx = db.begin().unwrap();
     for number in 0..1000 {
         tx.put(NUMBERS, number, "new").unwrap();
     }
-    tx.prepare(b"one\n\0").unwrap();
+    tx.prepare(b"one").unwrap();
     let locks = db.prepared().unwrap()[0].locks;
     db.close().unwrap();
     drop(db);
-    let open = |name: &str, value: &str| {
-        Database::builder().set(name, value).unwrap().open(directory.path().join("db"))
-    };
-    for (name, value) in [("max_locks_per_transaction", "999"), ("max_locks", "256")] {
-        let error = open(name, value).unwrap_err();
-        assert!(matches!(&error, Error::InvalidOption { name: told, .. } if told == name), "{error}");
-        let told = error.to_string();
-        assert!(told.contains("\"hex:6f6e650a00\"") && told.contains(&locks.to_string()), "{told}");
+    for table in ["latched", "staged", "global_mutex"] {
+        let limits = [
+            ("lock_table", table),
+            ("max_locks_per_transaction", "5"),
+            ("max_locks", "256"),
+            ("escalation_locks", "0"),
+        ];
+        let builder = limits
+            .iter()
+            .fold(Database::builder(), |builder, (name, value)| builder.set(name, value).unwrap());
+        let db = builder.open(directory.path().join("db")).unwrap();
+        assert_eq!(db.prepared().unwrap()[0].locks, locks, "{table:?}");
+        // All of them; and others have what the limits say.
+        let at_once = TransactOptions { no_wait: true, ..TransactOptions::default() };
+        for number in [0, 500, 999] {
+            let read = db.begin_with(&at_once).unwrap().get(NUMBERS, number);
+            assert!(matches!(read, Err(Error::WouldBlock(_))), "{table:?}, {number}: {read:?}");
+        }
+        let mut tx = db.begin().unwrap();
+        let taken = (2000..3000).take_while(|number| tx.get_for_update(NUMBERS, *number).is_ok()).count();
+        assert!((1..=5).contains(&taken), "{table:?}: {taken}");
+        drop(tx);
+        db.close().unwrap();
     }
-    let db = open("max_locks_per_transaction", &locks.to_string()).unwrap();
-    db.rollback_prepared(b"one\n\0").unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    db.rollback_prepared(b"one").unwrap();
     assert!(keys(&db).is_empty());
 }
 

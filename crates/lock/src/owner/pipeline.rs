@@ -68,15 +68,13 @@ impl LockOwner {
     }
 
     /// Takes a lock that the transaction held before a restart, by its name, before anybody else can have one. Each
-    /// name once.
+    /// name once. However many they are: they were granted under other limits, perhaps, than the manager has
+    /// ([`LockOptions::max_locks_per_transaction`](crate::LockOptions::max_locks_per_transaction)).
     ///
     /// # Errors
-    /// `TooManyLocks`; `WouldBlock` if somebody is in the way all the same.
+    /// `TooManyLocks` if those of all transactions are in use; `WouldBlock` if somebody is in the way all the same.
     pub fn restore(&mut self, name: LockName, mode: Mode) -> Result<(), LockError> {
         let (manager, slot, state) = self.parts();
-        if state.held.len() >= manager.max_locks_per_transaction {
-            return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
-        }
         let held = state.requests_in_use();
         let request = manager.table.take_request(&mut state.free, held)?;
         match manager.table.try_request(&manager.slots, name, slot, request, mode) {

@@ -198,7 +198,8 @@ impl Place<'_> {
         let overflow = BTree::create(&trees, TableId::OVERFLOW)?;
         control.set_roots(catalog.root(), overflow.root());
         trees.set_overflow(&overflow);
-        let core = self.assemble(&below, trees, catalog, control, 1, RecoveryReport::default());
+        let known = Known { next_txn: 1, prepared_locks: 0, recovery: RecoveryReport::default() };
+        let core = self.assemble(&below, trees, catalog, control, known);
         core.checkpoint()?;
 
         core.control.lock().rename(&**self.disk, &self.path(CONTROL))?;
@@ -266,7 +267,12 @@ impl Place<'_> {
         let observer = self.options.recovery_observer.as_ref();
         let history = recovery::repeat_history(&below.log, &below.pool, &trees, &content, observer)?;
         let catalog = BTree::open(&trees, TableId::CATALOG, content.catalog_root);
-        let mut core = self.assemble(&below, trees, catalog, control, history.next_txn, history.report());
+        let known = Known {
+            next_txn: history.next_txn,
+            prepared_locks: history.prepared_locks(&below.log)?,
+            recovery: history.report(),
+        };
+        let mut core = self.assemble(&below, trees, catalog, control, known);
         recovery::undo_losers(&mut core, history, observer)?;
         core.growth.set_target(self.target(&core.log, &core.recovery));
         below.keep();
@@ -301,14 +307,15 @@ impl Place<'_> {
         trees: Arc<TreeEnv>,
         catalog: BTree,
         control: ControlFile,
-        next_txn: u64,
-        recovery: RecoveryReport,
+        Known { next_txn, prepared_locks, recovery }: Known,
     ) -> Core {
         let content = control.content();
         let life = Life::new(&below.log);
         let locks = LockOptions {
             seed: content.database_id,
             lifeline: Some(life.lifeline()),
+            // What others have under this limit is not less for them; nor do they count for that of a transaction.
+            max_locks: self.options.locks.max_locks.saturating_add(prepared_locks),
             ..self.options.locks.clone()
         };
         let options = EngineOptions {
@@ -339,6 +346,14 @@ impl Place<'_> {
             life,
         }
     }
+}
+
+/// What is known of the transactions that there were.
+struct Known {
+    next_txn: u64,
+    /// Locks on keys that prepared ones get back.
+    prepared_locks: usize,
+    recovery: RecoveryReport,
 }
 
 /// Log and pool while the rest is being opened: their threads are stopped if that fails.

@@ -1,9 +1,12 @@
 //! What was prepared before the database was opened, with its locks.
 
+use std::collections::BTreeMap;
+
 use foreshore_base::{Lsn, Result, StorageError, TableId, TxnId};
 use foreshore_btree::TxnChain;
 use foreshore_env::sync::Arc;
 use foreshore_lock::{Age, IntentMode, LockError, LockOwner, WaitPolicy};
+use foreshore_wal::Log;
 
 use super::{
     NO_NAME, Prepared,
@@ -16,36 +19,61 @@ use crate::{
     transaction::LongValues,
 };
 
+/// What the log says of a prepared transaction.
+struct Logged {
+    prepare: Prepare,
+    locks: Vec<LoggedLock>,
+}
+
+impl Logged {
+    /// Of a transaction without an end, whose newest record is at `last`; `None`: it is not prepared.
+    fn read(log: &Log, txn: TxnId, last: Lsn) -> Result<Option<Logged>> {
+        let mut payload = Vec::new();
+        let header = log.read(last, &mut payload)?;
+        if header.kind != records::PREPARE || header.txn != txn {
+            return Ok(None);
+        }
+        let prepare = Prepare::decode(&header, &payload)?;
+        let mut locks = Vec::new();
+        let mut next = header.prev;
+        for _ in 0..prepare.pieces {
+            let header = log.read(next, &mut payload)?;
+            if header.txn != txn {
+                let detail = "the locks of a prepared transaction are another's";
+                return Err(StorageError::corrupt_log(next, detail));
+            }
+            records::decode_locks(&header, &payload, &mut locks)?;
+            next = header.prev;
+        }
+        Ok(Some(Logged { prepare, locks }))
+    }
+}
+
+/// How many locks on keys the prepared ones of these transactions have, which have no end: their newest records are
+/// named.
+pub(crate) fn locks_on_keys(log: &Log, open: &BTreeMap<TxnId, Lsn>) -> Result<usize> {
+    let mut keys = 0;
+    for (&txn, &last) in open {
+        let locks = Logged::read(log, txn, last)?.map_or(Vec::new(), |logged| logged.locks);
+        keys += locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
+    }
+    Ok(keys)
+}
+
 /// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its
 /// locks. Before anybody else is there.
 pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
-    let mut payload = Vec::new();
-    let header = core.log.read(last, &mut payload)?;
-    if header.kind != records::PREPARE || header.txn != txn {
-        return Ok(false);
-    }
-    let prepare = Prepare::decode(&header, &payload)?;
-    let mut locks = Vec::new();
-    let mut next = header.prev;
-    for _ in 0..prepare.pieces {
-        let header = core.log.read(next, &mut payload)?;
-        if header.txn != txn {
-            return Err(StorageError::corrupt_log(next, "the locks of a prepared transaction are another's"));
-        }
-        records::decode_locks(&header, &payload, &mut locks)?;
-        next = header.prev;
-    }
+    let Some(Logged { prepare, locks }) = Logged::read(&core.log, txn, last)? else { return Ok(false) };
     let id = shown(&prepare.global_id);
     // A partitioner may be another one than it was.
     let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
     let label = if names_hold { label(&prepare.global_id) } else { Arc::from("prepared transactions") };
     let begun = core.locks.whole().begin(txn, Age::new(txn.0, 0), Some(label));
-    let mut owner = Some(begun.map_err(|error| not_restored(&id, 0, 0, &error))?);
+    let mut owner = Some(begun.map_err(|error| not_restored(&id, &error))?);
     let mut nameless = core.prepared.nameless.lock();
     if !names_hold {
         nameless.extend(owner.take());
     }
-    let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
     let mut tables = 0;
     if core.options.locking {
         let owner = owner.as_mut().unwrap_or_else(|| &mut nameless[0]);
@@ -55,8 +83,7 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
                 LoggedLock::Table(table, mode)
                     if is_whole(table, mode) || (!names_hold && table != TableId::VOLUME)
             ));
-            let taken = take(owner, lock, names_hold);
-            taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
+            take(owner, lock, names_hold).map_err(|error| not_restored(&id, &error))?;
         }
     }
     if core.options.read_only {
@@ -91,24 +118,8 @@ fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(),
     }
 }
 
-/// `got`: how many locks on keys it had again by then, of how many.
-fn not_restored(id: &str, got: usize, keys: usize, error: &LockError) -> StorageError {
-    match error {
-        // The one limit is reached with the last lock that it allows, the other when all are in use, whosever they are.
-        LockError::TooManyLocks { limit } if got == *limit => StorageError::OptionTooSmall {
-            option: "max_locks_per_transaction",
-            value: *limit as u64,
-            needed: format!("at least {keys}, the locks of the prepared transaction {id:?}"),
-        },
-        LockError::TooManyLocks { limit } => StorageError::OptionTooSmall {
-            option: "max_locks",
-            value: *limit as u64,
-            needed: format!(
-                "more: the locks of all prepared transactions, of which {id:?} is to get {keys} back"
-            ),
-        },
-        error => StorageError::Poisoned {
-            cause: format!("the prepared transaction {id} does not get its locks back: {error}"),
-        },
+fn not_restored(id: &str, error: &LockError) -> StorageError {
+    StorageError::Poisoned {
+        cause: format!("the prepared transaction {id} does not get its locks back: {error}"),
     }
 }
