@@ -1,7 +1,6 @@
 //! `foreshore backup`.
 
 use std::{
-    fs,
     io::{ErrorKind, IsTerminal},
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -10,7 +9,6 @@ use std::{
 
 use foreshore::{BackupReport, Error};
 use foreshore_env::{
-    disk::{Disk, RealDisk},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,6 +20,7 @@ use serde::Serialize;
 
 use crate::{
     output::{CliError, json_line, line, shown_path},
+    settings::Settings,
     verify::open_to_look,
 };
 
@@ -40,6 +39,8 @@ pub(crate) struct BackupArgs {
     /// The copy: a directory that is absent or empty.
     #[arg(value_name = "TO")]
     target: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -112,7 +113,7 @@ fn not_made(error: Error, target: &Path) -> CliError {
 }
 
 fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
-    let db = open_to_look(&args.directory)?;
+    let db = open_to_look(&args.directory, &args.settings)?;
     // What it leaves when it is interrupted says that it is no database, as after any failure.
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);

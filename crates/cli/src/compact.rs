@@ -12,7 +12,8 @@ use crate::{
     dump::cell::escape,
     output::{CliError, json_line, line, shown_path},
     prepared::in_its_way,
-    recovery,
+    settings::Settings,
+    verify::open_to_change,
 };
 
 /// Gives space back: merges leaves, moves pages from the end of the data file to free places before, and cuts the file.
@@ -24,6 +25,8 @@ pub(crate) struct CompactArgs {
     /// The database.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -56,6 +59,8 @@ pub(crate) struct DropArgs {
     /// Give the space back to the file system, too, as `compact` does.
     #[arg(long)]
     compact: bool,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -123,7 +128,7 @@ const REAPER_LOOK: Duration = Duration::from_millis(2);
 
 /// Runs `compact`.
 pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
-    let db = recovery::open(Database::builder().create(false), &args.directory)?;
+    let db = open_to_change(&args.directory, &args.settings)?;
     let compacted = compact(&db, !args.json && !args.quiet)?;
     let outcome = Outcome::new(&db, args.directory, None, Some(compacted));
     db.close()?;
@@ -132,7 +137,7 @@ pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
 
 /// Runs `drop`.
 pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
-    let db = recovery::open(Database::builder().create(false), &args.directory)?;
+    let db = open_to_change(&args.directory, &args.settings)?;
     let dropped = db
         .drop_table_within(&args.table, args.wait)
         .map_err(|error| in_its_way(error, &args.table, &args.directory))?;

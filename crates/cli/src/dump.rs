@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     output::CliError,
     prepared::in_its_way,
+    settings::Settings,
     verify::{PATIENCE, open_to_look},
 };
 use cell::Kind;
@@ -37,6 +38,8 @@ pub(crate) struct DumpArgs {
     /// The table [default: all of them].
     #[arg(value_name = "TABLE")]
     table: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
     /// Accepted because every subcommand takes it: the output is always JSON.
     #[arg(long)]
     json: bool,
@@ -89,7 +92,7 @@ const TO_STDOUT: &str = "write to standard output";
 
 /// Runs the subcommand.
 pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
-    let db = open_to_look(&args.directory)?;
+    let db = open_to_look(&args.directory, &args.settings)?;
     let mut tables = db.tables()?;
     if let Some(wanted) = args.table {
         tables.retain(|table| table.name == wanted);

@@ -23,6 +23,7 @@ mod recovery;
 mod report;
 mod salvage;
 mod script;
+mod settings;
 mod simulate;
 mod stat;
 mod torture;

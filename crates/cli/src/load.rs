@@ -22,10 +22,10 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
-    bench::parse_setting,
     dump::cell::escape,
     output::{CliError, json_line, line, printable, shown_path},
     recovery,
+    settings::Settings,
 };
 use input::Input;
 use sink::Sink;
@@ -76,9 +76,8 @@ pub(crate) struct LoadArgs {
     /// How many entries are committed together.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
-    /// An option of the database, with its unit: `--set pool_bytes=1GiB`. May be repeated.
-    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
-    settings: Vec<(String, String)>,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -111,10 +110,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     let form = form(&args)?;
     // Before the database is made: a file that is not there makes none.
     let (source, length) = input::open(&args.file)?;
-    let mut options = Options::default();
-    for (name, value) in &args.settings {
-        options.set(name, value)?;
-    }
+    let options = args.settings.over(Options::default())?;
     let opened = || recovery::open(Database::builder().options(options.clone()), &args.directory);
     let was_there = args.directory.join("control").exists();
     let mut sink = Sink::new(opened, args.batch as usize, args.replace);

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::{
     output::{CliError, json_line, line, shown_path, utc},
-    recovery,
-    verify::open_to_look,
+    settings::Settings,
+    verify::{open_to_change, open_to_look},
 };
 
 /// Lists the prepared transactions of a database (two-phase commit), or decides about one of them.
@@ -28,6 +28,8 @@ pub(crate) struct PreparedArgs {
     /// Roll the transaction of this global id back.
     #[arg(long, value_name = "ID")]
     rollback: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -68,9 +70,9 @@ struct Prepared {
 /// Runs the subcommand.
 pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
     let db = if args.commit.is_some() || args.rollback.is_some() {
-        recovery::open(Database::builder().create(false), &args.directory)?
+        open_to_change(&args.directory, &args.settings)?
     } else {
-        open_to_look(&args.directory)?
+        open_to_look(&args.directory, &args.settings)?
     };
     if let Some(id) = &args.commit {
         let id = parse(id)?;

@@ -13,12 +13,12 @@ use std::{
     process::ExitCode,
 };
 
-use foreshore::Database;
+use foreshore::{Database, Options};
 
 use crate::{
-    bench::parse_setting,
     output::{CHECK_FAILED, CliError},
     recovery,
+    settings::Settings,
 };
 use input::Line;
 use stage::Stage;
@@ -35,9 +35,8 @@ pub(crate) struct ScriptArgs {
     /// The database, which is made if it does not exist.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// An option of the database, with its unit: `--set deadlock_policy=wait_die`. May be repeated.
-    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
-    settings: Vec<(String, String)>,
+    #[command(flatten)]
+    settings: Settings,
     /// Accepted because every subcommand takes it: the output is always JSON.
     #[arg(long)]
     json: bool,
@@ -84,11 +83,8 @@ because nobody read the answers."#;
 /// Runs the subcommand.
 pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
     // Views show every key; a script has time for that.
-    let mut builder = Database::builder().set("lock_notes", "true")?;
-    for (name, value) in &args.settings {
-        builder = builder.set(name, value)?;
-    }
-    let db = recovery::open(builder, &args.directory)?;
+    let options = args.settings.over(Options { lock_notes: true, ..Options::default() })?;
+    let db = recovery::open(Database::builder().options(options), &args.directory)?;
     let played = play_all(&db, io::stdin().lock(), Box::new(io::stdout()));
     // First, whatever else has failed: it is about what was committed.
     db.close()?;

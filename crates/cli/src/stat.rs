@@ -11,6 +11,7 @@ use crate::{
     dump::cell::escape,
     output::{CliError, json_line, line, shown_path},
     prepared::in_its_way,
+    settings::Settings,
     verify::{PATIENCE, open_to_look},
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct StatArgs {
     /// Do not count the entries of the tables, which reads all of them.
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -80,7 +83,7 @@ pub(crate) struct Content {
 
 /// Runs the subcommand.
 pub(crate) fn run(args: StatArgs) -> Result<ExitCode, CliError> {
-    let db = open_to_look(&args.directory)?;
+    let db = open_to_look(&args.directory, &args.settings)?;
     // Before the tables are gone through, which counts as well.
     let counters = db.stats().entries().collect();
     let log = retention(&db);

@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use foreshore::{Database, Error, VerifyReport};
+use foreshore::{Database, Error, Options, VerifyReport};
 use serde::Serialize;
 
 use crate::{
     output::{CliError, after_damage, json_line, judged, line, shown_path},
     recovery,
+    settings::Settings,
 };
 
 /// Checks everything in a database: pages, trees, free space and the log.
@@ -25,6 +26,8 @@ pub(crate) struct VerifyArgs {
     /// The database.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -104,12 +107,21 @@ pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
 const LOOKING_POOL_BYTES: usize = 32 << 20;
 
 /// Opens a database that must be there, for one pass over it. Nothing of it changes.
-pub(crate) fn open_to_look(directory: &Path) -> foreshore::Result<Database> {
-    recovery::open(Database::builder().read_only(true).pool_bytes(LOOKING_POOL_BYTES), directory)
+pub(crate) fn open_to_look(directory: &Path, settings: &Settings) -> Result<Database, CliError> {
+    let looking =
+        Options { create: false, read_only: true, pool_bytes: LOOKING_POOL_BYTES, ..Options::default() };
+    let options = settings.over_all_but_the_use(looking)?;
+    Ok(recovery::open(Database::builder().options(options), directory)?)
+}
+
+/// Opens a database that must be there, to change it.
+pub(crate) fn open_to_change(directory: &Path, settings: &Settings) -> Result<Database, CliError> {
+    let options = settings.over_all_but_the_use(Options { create: false, ..Options::default() })?;
+    Ok(recovery::open(Database::builder().options(options), directory)?)
 }
 
 fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
-    let db = open_to_look(&args.directory)?;
+    let db = open_to_look(&args.directory, &args.settings)?;
     // Their locks would let it wait for nothing: nobody is here to decide.
     let undecided = db.prepared()?.len();
     if undecided > 0 {

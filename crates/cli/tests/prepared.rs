@@ -26,6 +26,54 @@ fn succeed(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A database that was used with larger limits could not be used at a shell: nothing but `load` and `script` could be told
+/// of others, and what opens it refused it.
+#[test]
+fn a_database_with_larger_limits_is_used_like_any_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    // As many as there are by default would take a test too long.
+    let small = ["--set", "max_locks_per_transaction=100"];
+    let db = Database::open(&path).unwrap();
+    let mut tx = db.begin().unwrap();
+    (0..1000).for_each(|number| _ = tx.put(TABLE, &*format!("{number}"), number).unwrap());
+    tx.prepare(b"big").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let say = |command: &[&str], set: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(command)
+            .args(set)
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    for (command, status) in [
+        (&["stat", "db", "--quick"][..], 0),
+        (&["backup", "db", "copy"], 0),
+        (&["compact", "db"], 0),
+        (&["prepared", "db"], 0),
+        // Both say what is in their way.
+        (&["verify", "db"], 2),
+        (&["dump", "db"], 2),
+        (&["drop", "db", "accounts", "--wait", "0"], 2),
+        (&["prepared", "db", "--rollback", "big"], 0),
+        (&["verify", "db"], 0),
+        (&["dump", "db"], 0),
+        (&["drop", "db", "accounts"], 0),
+    ] {
+        let (code, said) = say(command, &small);
+        assert_eq!(code, Some(status), "{command:?}: {said}");
+        assert!(status == 0 || said.contains("prepared"), "{command:?}: {said}");
+        let (code, said) = say(command, &["--set", "max_lock=1"]);
+        assert!(code == Some(2) && said.contains("there is no option"), "{command:?}: {said}");
+        let (code, said) = say(command, &["--set", "create=true"]);
+        assert!(code == Some(2) && said.contains("leave out --set create=true"), "{command:?}: {said}");
+    }
+}
+
 #[test]
 fn prepared_transactions_are_listed_and_decided_about() {
     let directory = tempfile::tempdir().unwrap();
