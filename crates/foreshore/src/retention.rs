@@ -46,7 +46,7 @@ pub enum LogHolder {
     /// this part go.
     Pages,
     /// A [backup](crate::Database::backup) that is being made. It ends before it keeps more than a quarter of what
-    /// the log may hold ([`LogRetention::capacity_bytes`]), beyond what others need.
+    /// the log may hold ([`LogRetention::capacity_bytes`]), beyond what others need, and when they find no room for it.
     Backup,
 }
 

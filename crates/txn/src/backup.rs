@@ -11,7 +11,7 @@
 //! TXN-30: a copy has its control file when all else is durable in it, and whatever lacks it is not opened.
 //!
 //! TXN-31: a backup keeps the log for as long as that is at most a quarter of what the log may hold, beyond what others
-//! need anyway; then it ends, not the work of others.
+//! need anyway, and nobody finds the log full for it; then it ends, not the work of others.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path};
 
@@ -75,6 +75,11 @@ impl Pins {
         let mut state = self.state.lock();
         state.from.retain(|_, from| log_from.0.saturating_sub(from.0) <= capacity_bytes / LOG_SHARE);
         state.from.values().copied().min().map_or(log_from, |from| from.min(log_from))
+    }
+
+    /// The backups that need the log below `log_from` end: work has no room because of them (TXN-31).
+    pub(crate) fn give_way(&self, log_from: Lsn) {
+        self.state.lock().from.retain(|_, from| *from >= log_from);
     }
 
     /// From where the oldest backup needs the log.

@@ -284,13 +284,18 @@ impl Core {
         self.checkpoint_as(&mut control, true).map(drop)
     }
 
-    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not; whether it is
-    /// shorter now.
+    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not, and ends the backups
+    /// that would keep it as long as it is (TXN-31); whether it is shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         let before = self.log.low_water();
         let mut control = self.control.lock();
         if self.log.low_water() == before && self.checkpoint_shortens_log() {
-            self.checkpoint_as(&mut control, false)?;
+            let taken = self.checkpoint_as(&mut control, false)?;
+            let needed = control.content().log_from;
+            if taken && self.log.low_water() < needed {
+                self.backups.give_way(needed);
+                self.log.release_before(needed)?;
+            }
         }
         Ok(self.log.low_water() > before)
     }

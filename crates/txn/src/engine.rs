@@ -229,7 +229,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold, beyond
-    /// what others need; `Corrupted` for a page that is, or a record of the log; `Io` of kind `InvalidInput` for a
+    /// what others need, or kept so much that others had no room; `Corrupted` for a page that is, or a record of the log; `Io` of kind `InvalidInput` for a
     /// target in the database itself. What is in `target` after any error says that it is no database.
     pub fn backup(
         &self,

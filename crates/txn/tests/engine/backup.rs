@@ -481,3 +481,54 @@ fn a_compaction_waits_for_a_backup_of_another_thread() {
     });
     assert_sound(&engine, "afterwards");
 }
+
+/// TXN-31: the log was full for a transaction that fits it, because a backup kept a part of it that was not yet a
+/// quarter.
+#[test]
+fn what_fits_the_log_alone_fits_it_beside_a_backup() {
+    const CAPACITY: u64 = 4 << 20;
+    let mut options = tiny();
+    options.log.capacity_bytes = CAPACITY;
+    for with_backup in [false, true] {
+        let disk = FaultyDisk::new();
+        let engine = open_with(&disk, &options).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        write(&engine, &table, 0);
+        let work = || {
+            // A fifth of the log, in small commits.
+            let begun = engine.log().tail().0;
+            for number in 0.. {
+                put(&engine, &table, format!("small {}", number % 7).as_bytes(), &[number as u8; 900]);
+                if engine.log().tail().0 > begun + CAPACITY / 5 {
+                    break;
+                }
+            }
+            // A quarter of it, of the three eighths that a transaction may fill.
+            let mut txn = begin(&engine);
+            let begun = engine.log().tail().0;
+            for number in 0_u64.. {
+                if engine.log().tail().0 > begun + CAPACITY / 4 {
+                    break;
+                }
+                txn.put(&table, b"large", &[number as u8; 900])?;
+            }
+            txn.commit(Durability::Sync)
+        };
+        if !with_backup {
+            work().unwrap();
+            continue;
+        }
+        let mut worked = None;
+        let made = engine.backup(target(), &mut |_| {
+            if worked.is_none() {
+                worked = Some(work());
+            }
+            go_on(())
+        });
+        worked.unwrap().unwrap();
+        assert!(matches!(made, Err(TxnError::BackupStopped { .. })), "{made:?}");
+        assert!(open_target(&disk, target()).is_err());
+        assert!(!engine.log_retention().holders.iter().any(|hold| matches!(hold.holder, LogHolder::Backup)));
+        assert_sound(&engine, "afterwards");
+    }
+}
