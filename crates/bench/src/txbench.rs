@@ -238,6 +238,10 @@ impl Worker for TxbenchWorker {
         READ_UPDATE
     }
 
+    fn reads_only(&self) -> bool {
+        self.updated.is_empty()
+    }
+
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         self.read(txn)?;
         let table = spec((self.table + 1) % NAMES.len());
@@ -332,6 +336,16 @@ mod tests {
     fn add(row: &mut [u8], updates: u64) {
         let updates = UPDATED.get(row).wrapping_add(updates);
         UPDATED.set(row, updates);
+    }
+
+    /// None said that it only reads, so that `reads=unlocked` changed nothing here, and stood in the report all the same.
+    #[test]
+    fn those_that_only_read_say_so() {
+        let mut worker = Txbench::new(OPTIONS).unwrap().worker(0, 1, 1);
+        for _ in 0..50 {
+            let kind = worker.next();
+            assert_eq!(worker.reads_only(), kind == READ_ONLY);
+        }
     }
 
     #[test]
