@@ -99,7 +99,7 @@ impl Database {
 
     /// Runs a transaction: calls `body`, and commits when it returns `Ok`, durably when this returns. When `body`
     /// fails or panics, everything it did is undone. When the transaction was the victim of a deadlock, it runs again
-    /// (at most [`TransactOptions::retries`] times), in its old place in the order of age, so that its turn comes.
+    /// (see [`TransactOptions::retries`]), in its old place in the order of age, so that its turn comes.
     ///
     /// So `body` may run several times: let it do nothing outside of the transaction that may not happen twice.
     ///
@@ -127,7 +127,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline; what
+    /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline, and
+    /// [`Error::LockTimeout`] if it was refused a wait for as long as it may last; what
     /// [`Database::begin`] and [`Transaction::commit`] fail with. After any but [`Error::OutcomeUnknown`] nothing of it
     /// is committed.
     #[track_caller]
@@ -236,8 +237,7 @@ impl Database {
     /// What a transaction can change of itself, as the options have it.
     pub(crate) fn set_up(&self, txn: &mut Txn, options: &TransactOptions, deadline: Option<Instant>) {
         txn.set_deadline(deadline);
-        let default = Some(self.inner.options.lock_timeout).filter(|timeout| !timeout.is_zero());
-        txn.set_lock_timeout(options.lock_timeout.or(default).or_else(nested::lock_timeout));
+        txn.set_lock_timeout(options.longest_wait(&self.inner.options));
         txn.set_no_wait(options.no_wait);
         txn.set_read_mode(options.read_mode.unwrap_or_default());
         txn.set_isolation(options.isolation.unwrap_or(self.inner.options.isolation));

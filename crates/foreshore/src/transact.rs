@@ -12,7 +12,7 @@ use foreshore_env::{
 use foreshore_txn::{BeginOptions, Engine};
 
 use crate::{
-    Durability, Isolation, ReadMode,
+    Durability, Isolation, Options, ReadMode,
     admission::Admission,
     database::Database,
     error::{Error, Result, Victim},
@@ -22,8 +22,11 @@ use crate::{
     transaction::{Transaction, TransactionAge},
 };
 
-pub(crate) use attempts::runs_again;
+pub(crate) use attempts::Failures;
 use attempts::{Attempts, Next, wants_log};
+
+/// [`TransactOptions::retries`] from which on those runs do not count that were only refused a wait (DB-12).
+const VICTIMS: u32 = 1000;
 
 /// How a transaction runs. What is `None` is as the database's [`Options`](crate::Options) say.
 ///
@@ -46,6 +49,11 @@ pub struct TransactOptions {
     /// after several large transactions filled the log together. Default: 1000, which is to say, as often as it takes:
     /// a victim keeps its age, the youngest of a cycle gives way, so only transactions that began before this one, or
     /// have a higher priority, can make it give way (or that read without locks and have a number from before).
+    ///
+    /// Under [`DeadlockPolicy::WaitDie`](crate::DeadlockPolicy::WaitDie),
+    /// [`NoWait`](crate::DeadlockPolicy::NoWait) and [`Timeout`](crate::DeadlockPolicy::Timeout), where running again
+    /// stands for waiting, a run that was refused a wait counts only if fewer than 1000 are allowed: with the default
+    /// such a transaction runs again for as long as it may wait, see [`lock_timeout`](Self::lock_timeout).
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
     /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
@@ -53,7 +61,9 @@ pub struct TransactOptions {
     /// on. Default: as long as it takes.
     pub deadline: Option<Duration>,
     /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`]: `Some(Duration::ZERO)` is to
-    /// fail at once, `Some(Duration::MAX)` to wait for as long as it takes. Default:
+    /// fail at once, `Some(Duration::MAX)` to wait for as long as it takes. What [`Database::transact`] runs again
+    /// because a policy refused it a wait (see [`retries`](Self::retries)) fails so, too, when it is refused again and
+    /// its first such wait would have ended. Default:
     /// [`Options::lock_timeout`](crate::Options::lock_timeout), and if that is 0, as long as it takes, or 10 s within
     /// the body of another transaction (see [`Database::transact`]).
     pub lock_timeout: Option<Duration>,
@@ -93,6 +103,13 @@ impl TransactOptions {
         Instant::now().checked_add(self.deadline?)
     }
 
+    /// How long each wait for a lock lasts of a transaction that this thread begins.
+    #[inline]
+    pub(crate) fn longest_wait(&self, database: &Options) -> Option<Duration> {
+        let default = Some(database.lock_timeout).filter(|timeout| !timeout.is_zero());
+        self.lock_timeout.or(default).or_else(nested::lock_timeout)
+    }
+
     /// The age that it was given.
     fn given_age(&self) -> Option<u64> {
         self.age.map(|TransactionAge(age)| age)
@@ -102,7 +119,7 @@ impl TransactOptions {
 impl Default for TransactOptions {
     fn default() -> TransactOptions {
         TransactOptions {
-            retries: 1000,
+            retries: VICTIMS,
             deadline: None,
             lock_timeout: None,
             durability: None,
@@ -205,7 +222,8 @@ pub(crate) fn run<R, C>(
     // Planned transactions are not in each other's way, and a transaction that does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
     let log_turns = session.log_turns().filter(|_| !options.no_wait);
-    let mut attempts = Attempts::new(options, deadline, log_turns, session.read_mode(options));
+    let mut attempts =
+        Attempts::new(session.database(), options, deadline, log_turns, session.read_mode(options));
     let mut age = options.given_age();
     loop {
         attempts.wait_for_log(session.engine());

@@ -80,7 +80,7 @@ pub(super) fn decide_some(prepared: usize) -> String {
 }
 
 impl RefusedLock {
-    pub(super) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
+    pub(crate) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
         let names = Names::of_tables(database, refusal.wish.iter().map(|wish| wish.table));
         let holds = |txn| refusal.holders.iter().any(|holder| holder.txn == txn);
         let prepared = database.and_then(|database| database.engine.prepared().ok()).unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, RefusedLock, Result},
     nested,
     plan::{Planner, Steps},
-    transact::{self, Run, Session, TransactOptions},
+    transact::{self, Failures, Run, Session, TransactOptions},
     transaction::Transaction,
 };
 
@@ -65,7 +65,7 @@ pub(super) struct Task<C: Client> {
     /// While it waits for tables, or its locks are away.
     tx: Option<Transaction>,
     age: Option<u64>,
-    attempts: u32,
+    failures: Failures,
     /// Since when a table cannot be made that it needs.
     refused: Option<Instant>,
     /// Since when it lets somebody pass who has the log alone.
@@ -105,7 +105,7 @@ impl<C: Client> Task<C> {
             wanted_at: Location::caller(),
             tx: None,
             age: None,
-            attempts: 0,
+            failures: Failures::default(),
             refused: None,
             lets_pass: None,
             then: None,
@@ -133,7 +133,7 @@ impl<C: Client> Task<C> {
         self.deadline = self.options.deadline_from_now();
         self.patience = None;
         self.age = None;
-        self.attempts = 0;
+        self.failures = Failures::default();
         self.refused = None;
         Next::Again
     }
@@ -237,8 +237,9 @@ impl<C: Client> Task<C> {
     }
 
     fn again_after(&mut self, error: Error) -> Then<C::Output> {
-        self.attempts += 1;
-        match transact::runs_again(error, self.attempts, &self.options, self.deadline) {
+        let Some(database) = &self.database else { return Then::End(Ended::Failed(error)) };
+        self.failures.note(&error, &self.options);
+        match self.failures.runs_again(error, database, &self.options, self.deadline) {
             Ok(pause) => Then::Later(pause),
             Err(error) => Then::End(Ended::Failed(error)),
         }

@@ -4,12 +4,13 @@ use foreshore_env::{
     random::{self, Xorshift},
     time::{Duration, Instant},
 };
-use foreshore_txn::Engine;
+use foreshore_txn::{Engine, VictimReason};
 
-use super::{Run, TransactOptions};
+use super::{Run, TransactOptions, VICTIMS};
 use crate::{
     ReadMode,
-    error::{Error, Result},
+    database::Database,
+    error::{Error, RefusedLock, Result, Victim},
     log_turn::{LogTurn, LogTurns},
 };
 
@@ -20,14 +21,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The runs of a transaction, one after another.
 pub(super) struct Attempts<'a> {
+    database: &'a Database,
     options: &'a TransactOptions,
     deadline: Option<Instant>,
     /// `None`: it takes no part in them.
     log_turns: Option<&'a LogTurns>,
     turn: Option<LogTurn<'a>>,
     read_mode: ReadMode,
-    /// Those that count against [`TransactOptions::retries`].
-    count: u32,
+    failures: Failures,
 }
 
 /// What follows on a run.
@@ -42,12 +43,21 @@ pub(super) enum Next<R> {
 
 impl<'a> Attempts<'a> {
     pub(super) fn new(
+        database: &'a Database,
         options: &'a TransactOptions,
         deadline: Option<Instant>,
         log_turns: Option<&'a LogTurns>,
         read_mode: ReadMode,
     ) -> Attempts<'a> {
-        Attempts { options, deadline, log_turns, turn: None, read_mode, count: 0 }
+        Attempts {
+            database,
+            options,
+            deadline,
+            log_turns,
+            turn: None,
+            read_mode,
+            failures: Failures::default(),
+        }
     }
 
     /// How the next run reads, unless it is planned.
@@ -91,9 +101,9 @@ impl<'a> Attempts<'a> {
     /// `crowded`: because it and others have filled the log together.
     #[cold]
     fn after_failure<R>(&mut self, error: Error, crowded: bool) -> Next<R> {
-        self.count += 1;
+        self.failures.note(&error, self.options);
         if wants_log(&error)
-            && self.count <= self.options.retries
+            && self.failures.may_run_again(self.options)
             && let Some(turns) = self.log_turns
         {
             // Where somebody fills the log alone: not for ever.
@@ -106,7 +116,7 @@ impl<'a> Attempts<'a> {
                 return Next::AtOnce;
             }
         }
-        match runs_again(error, self.count, self.options, self.deadline) {
+        match self.failures.runs_again(error, self.database, self.options, self.deadline) {
             Ok(pause) => Next::After(pause),
             Err(error) => Next::Give(Err(error)),
         }
@@ -118,24 +128,84 @@ pub(super) fn wants_log(error: &Error) -> bool {
     matches!(error, Error::LogFull { .. } | Error::LogHeld)
 }
 
-/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: after which
-/// pause, or how it ends (DB-5). The pause lets those who won go on before this one is in their way again; it is
-/// jittered, so that two victims of each other do not meet in step.
-#[cold]
-pub(crate) fn runs_again(
-    error: Error,
-    attempts: u32,
-    options: &TransactOptions,
-    deadline: Option<Instant>,
-) -> Result<Duration> {
-    if !error.is_retryable() {
-        return Err(error);
+/// What a victim was refused that would only have had to wait: its policy lets nobody wait there, or not for longer.
+fn refused(error: &Error) -> Option<&Victim> {
+    use VictimReason::{NoWait, TimedOut, YoungerThan};
+    match error {
+        Error::Deadlock(victim) if matches!(victim.reason, YoungerThan(_) | NoWait | TimedOut) => {
+            Some(victim)
+        }
+        _ => None,
     }
-    let left = deadline.map_or(LONGEST_PAUSE, |deadline| deadline.saturating_duration_since(Instant::now()));
-    if attempts > options.retries || left.is_zero() {
-        return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
+}
+
+/// The runs of a transaction that have failed.
+#[derive(Default)]
+pub(crate) struct Failures {
+    runs: u32,
+    /// Those that count against [`TransactOptions::retries`].
+    counted: u32,
+    /// Since when it has waited for what it was refused, by running again.
+    waits_since: Option<Instant>,
+}
+
+impl Failures {
+    /// One more, with this error.
+    #[cold]
+    pub(crate) fn note(&mut self, error: &Error, options: &TransactOptions) {
+        self.runs = self.runs.saturating_add(1);
+        let refused = refused(error);
+        if let Some(victim) = refused {
+            self.waits_since.get_or_insert_with(|| {
+                let now = Instant::now();
+                let wish = victim.cycle.iter().find(|edge| edge.txn == victim.victim);
+                wish.and_then(|wish| now.checked_sub(wish.waited)).unwrap_or(now)
+            });
+        }
+        // DB-12.
+        if refused.is_none() || options.retries < VICTIMS {
+            self.counted = self.counted.saturating_add(1);
+        }
     }
-    let most = FIRST_PAUSE.saturating_mul(1 << attempts.min(16)).min(LONGEST_PAUSE);
-    let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
-    Ok(Duration::from_nanos(jittered).min(left))
+
+    fn may_run_again(&self, options: &TransactOptions) -> bool {
+        self.counted <= options.retries
+    }
+
+    /// Whether a transaction is to run again whose last run ended with `error`, which is noted: after which pause, or
+    /// how it ends (DB-5, DB-12). The pause lets those who won go on before this one is in their way again; it is
+    /// jittered, so that two victims of each other do not meet in step.
+    #[cold]
+    pub(crate) fn runs_again(
+        &self,
+        error: Error,
+        database: &Database,
+        options: &TransactOptions,
+        deadline: Option<Instant>,
+    ) -> Result<Duration> {
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        let now = Instant::now();
+        let left = |end: Option<Instant>| end.map_or(LONGEST_PAUSE, |end| end.saturating_duration_since(now));
+        let until_deadline = left(deadline);
+        if !self.may_run_again(options) || until_deadline.is_zero() {
+            return Err(Error::RetriesExhausted { attempts: self.runs, last: Box::new(error) });
+        }
+        let mut longest = LONGEST_PAUSE.min(until_deadline);
+        if let Some(victim) = refused(&error)
+            && let Some(since) = self.waits_since
+            && let Some(timeout) = options.longest_wait(database.options())
+        {
+            let until_timeout = left(since.checked_add(timeout));
+            if until_timeout.is_zero() {
+                let refusal = victim.refusal(now.saturating_duration_since(since), Some(timeout));
+                return Err(Error::LockTimeout(Box::new(RefusedLock::new(*refusal, Some(database.inner())))));
+            }
+            longest = longest.min(until_timeout);
+        }
+        let most = FIRST_PAUSE.saturating_mul(1 << self.runs.min(16)).min(LONGEST_PAUSE);
+        let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
+        Ok(Duration::from_nanos(jittered).min(longest))
+    }
 }
