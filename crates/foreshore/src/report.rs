@@ -176,6 +176,9 @@ stats! {
     /// Transactions that read without locks and ran again with locks, because others had changed what they had read:
     /// see [`ReadMode::Hybrid`](crate::ReadMode::Hybrid).
     stale_reads: |stats| stats.stale_reads,
+    /// Transactions of that mode that locked what they might have read without locks: they had read 256 pages so, or
+    /// reads of the table were stale too often of late.
+    unlocked_fallbacks: |stats| stats.unlocked_fallbacks,
     /// Locks on keys that became one on their table.
     lock_escalations: |stats| stats.locks.escalations,
     /// Times that they could not, because others were in the way.

@@ -25,11 +25,12 @@ pub(crate) enum Event {
     PlanFallback,
     Ended,
     StaleReads,
+    UnlockedFallback,
 }
 
-const EVENTS: usize = 8;
+const EVENTS: usize = 9;
 
-/// Copies of the counters, a line each, so that threads count beside each other.
+/// Copies of the counters, a pair of lines each, so that threads count beside each other.
 const COPIES: usize = if cfg!(foreshore_loom) { 2 } else { 64 };
 
 thread_local! {
@@ -107,6 +108,9 @@ pub struct EngineStats {
     /// Transactions whose reads without locks were changed by others, so that they had to run again: see
     /// [`ReadMode::Hybrid`](crate::ReadMode::Hybrid).
     pub stale_reads: u64,
+    /// Transactions of that mode that locked what they might have read without locks: they had read as many pages as
+    /// one may, or reads of the table were stale too often. Not those that ran again.
+    pub unlocked_fallbacks: u64,
     /// What a recovery would take if the power failed now, as far as one can tell (see
     /// [`EngineOptions::recovery_target`](crate::EngineOptions::recovery_target)).
     pub recovery_estimate: Duration,
@@ -167,6 +171,7 @@ impl Core {
             plan_misses: self.stats.of(Event::PlanMiss),
             plan_fallbacks: self.stats.of(Event::PlanFallback),
             stale_reads: self.stats.of(Event::StaleReads),
+            unlocked_fallbacks: self.stats.of(Event::UnlockedFallback),
             recovery_estimate: self.growth.recovery_estimate(self.log.tail()),
             checkpoint_failure: self.growth.failure(),
             writers_open: self.transactions.open_count(),

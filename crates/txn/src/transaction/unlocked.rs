@@ -87,6 +87,8 @@ pub(crate) struct UnlockedReads {
     tag: Lsn,
     /// A table that it locks, because reads without locks fail there too often.
     locked_table: Option<TableId>,
+    /// It has come to lock what it would have read without locks, and is counted.
+    fell_back: bool,
 }
 
 impl UnlockedReads {
@@ -161,14 +163,28 @@ impl TxnSession {
 
     #[inline]
     fn may_read_unlocked_now(&mut self, table: TableId) -> bool {
-        if self.has_records() || self.absolute || self.reads.leaves.len() >= MAX_LEAVES {
+        if self.has_records() || self.absolute {
+            return false;
+        }
+        if self.reads.leaves.len() >= MAX_LEAVES {
+            self.fall_back();
             return false;
         }
         if self.core().stale_reads.demands_locks(table) {
             self.reads.locked_table = Some(table);
+            self.fall_back();
             return false;
         }
         matches!(self.protocol, Protocol::Dynamic)
+    }
+
+    /// Counts it, once; what is planned locks in any case.
+    #[cold]
+    fn fall_back(&mut self) {
+        let is_dynamic = matches!(self.protocol, Protocol::Dynamic);
+        if is_dynamic && !std::mem::replace(&mut self.reads.fell_back, true) {
+            self.core().stats.count(Event::UnlockedFallback);
+        }
     }
 
     /// See [`foreshore_btree::Session::is_settled`].

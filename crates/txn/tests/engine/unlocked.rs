@@ -76,7 +76,7 @@ fn what_nobody_changes_is_read_without_locks() {
     assert_eq!(scan(&mut txn, &table).unwrap().len(), 30);
     txn.commit(Durability::Sync).unwrap();
     assert_eq!(locked(&engine), before);
-    assert_eq!(engine.stats().stale_reads, 0);
+    assert_eq!((engine.stats().stale_reads, engine.stats().unlocked_fallbacks), (0, 0));
     assert_sound(&engine, "after reads");
 }
 
@@ -178,8 +178,11 @@ fn of_very_many_leaves_the_last_are_locked() {
     }
     let before = locked(&engine);
     let mut txn = reader(&engine);
+    assert_eq!(range(&mut txn, &table, 0, 300).unwrap(), 300);
+    assert_eq!(engine.stats().unlocked_fallbacks, 0);
     assert_eq!(scan(&mut txn, &table).unwrap().len(), 3000);
     txn.commit(Durability::Sync).unwrap();
+    assert_eq!((engine.stats().unlocked_fallbacks, engine.stats().stale_reads), (1, 0), "one transaction");
     let taken = locked(&engine) - before;
     assert!(
         (1000..3000).contains(&taken),
@@ -348,9 +351,12 @@ fn a_table_where_reads_fail_is_locked() {
     };
     let failures = (0..100).map(|_| attempt(true)).filter(|(_, stale)| *stale).count();
     assert!((2..20).contains(&failures), "{failures} of 100 failed");
+    let fallbacks = engine.stats().unlocked_fallbacks;
+    assert_eq!(fallbacks, 100 - failures as u64, "the others locked");
     // Nobody is in the way any more.
     let locked = (0..2000).map(|_| attempt(false)).filter(|(locked, _)| *locked).count();
     assert!(locked < 1500, "{locked} of 2000 locked");
+    assert_eq!(engine.stats().unlocked_fallbacks - fallbacks, locked as u64);
     assert_eq!(attempt(false), (false, false));
 }
 
