@@ -232,9 +232,12 @@ impl Engine for LmdbEngine {
 
     fn caveats(&self) -> Vec<&'static str> {
         let mut caveats = vec!["its peak memory includes the pages of the file that it has mapped"];
+        let maps = matches!(self.env.flags(), Ok(Some(flags)) if flags.contains(EnvFlags::WRITE_MAP));
+        if maps {
+            caveats.push("with write_map=true: a stray pointer of the program can damage the map, and with it the file");
+        }
         if self.durability == Durability::Lazy {
             caveats.push("LMDB has no log: when the machine fails, NOSYNC may leave a damaged file behind, not an older state");
-            let maps = matches!(self.env.flags(), Ok(Some(flags)) if flags.contains(EnvFlags::WRITE_MAP));
             if !maps {
                 caveats.push("without write_map=true, with which its commits write nothing and are several times as fast");
             }

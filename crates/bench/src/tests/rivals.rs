@@ -65,6 +65,9 @@ fn rivals_keep_the_contract() {
             let directory = tempfile::tempdir().unwrap();
             let engine = open(&rival, directory.path(), &["table".to_owned()], durability);
             assert_eq!(engine.name(), rival.0.name());
+            let risks_the_map = rival.1.iter().any(|(name, _)| name == "write_map");
+            let says_so = engine.caveats().iter().any(|caveat| caveat.contains("stray pointer"));
+            assert_eq!(says_so, risks_the_map, "{rival:?}");
             contract(engine.as_ref());
             engine.close().unwrap();
         }

@@ -8,12 +8,21 @@ use std::{
 use super::result::{Comparison, EngineResult};
 use crate::bench::text::written;
 
-/// What all runs have in common.
+/// What all runs have in common, and how each engine is set.
 pub(super) fn head(comparison: &Comparison) -> String {
-    let Comparison { processors, rounds, seconds, durability, cache, .. } = comparison;
-    format!(
-        "{processors} processors, {rounds} rounds of {seconds} s in turn, {durability}, caches of {cache}; medians"
-    )
+    let Comparison { processors, rounds, seconds, warm_up_seconds, durability, cache, settings, .. } =
+        comparison;
+    written(|out| {
+        writeln!(
+            out,
+            "{processors} processors, {rounds} rounds of {seconds} s in turn, each after a warm-up of \
+             {warm_up_seconds} s, {durability}, caches of {cache}; medians"
+        )?;
+        settings.iter().try_for_each(|(engine, settings)| match settings[..] {
+            [] => writeln!(out, "  {engine}: as it comes"),
+            _ => writeln!(out, "  {engine}: {}", settings.join(" ")),
+        })
+    })
 }
 
 /// The results from place `first` on: those of a workload by one number of threads. They have a heading if they are its
@@ -98,10 +107,22 @@ pub(super) mod tests {
             seed: 1,
             durability: "lazy",
             cache: "1GiB".to_owned(),
-            settings: BTreeMap::new(),
+            settings: BTreeMap::from([
+                ("foreshore", vec!["pool_bytes=1GiB".to_owned(), "reads=unlocked".to_owned()]),
+                ("redb", Vec::new()),
+            ]),
             workloads: BTreeMap::from([("tpcb", "tpcb --branches 20".to_owned())]),
             results: [1, 8].into_iter().flat_map(results).collect(),
         }
+    }
+
+    /// A figure is worth nothing without it, and it was in the JSON alone.
+    #[test]
+    fn the_head_says_how_each_side_is_set() {
+        let head = head(&comparison());
+        let lines: Vec<&str> = head.lines().collect();
+        let first = "2 processors, 3 rounds of 3 s in turn, each after a warm-up of 1 s, lazy, caches of 1GiB; medians";
+        assert_eq!(lines, [first, "  foreshore: pool_bytes=1GiB reads=unlocked", "  redb: as it comes"]);
     }
 
     #[test]
