@@ -129,7 +129,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
     };
     let status = match () {
         () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
-        () if comparison.results.iter().any(|result| !result.consistent) => ExitCode::from(CHECK_FAILED),
+        () if comparison.results.iter().any(|result| result.consistent == Some(false)) => {
+            ExitCode::from(CHECK_FAILED)
+        }
         () => ExitCode::SUCCESS,
     };
     told(printed, status)

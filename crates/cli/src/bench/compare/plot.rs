@@ -47,13 +47,13 @@ fn draw(comparison: &Comparison) -> Result<String, Box<dyn std::error::Error>> {
     Ok(svg)
 }
 
-/// A line for each engine; threads in steps that double.
+/// A line for each engine, through what it has figures for; threads in steps that double.
 fn picture(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     workload: &str,
     results: &[&EngineResult],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let most = results.iter().map(|result| result.commits_per_s).fold(1.0, f64::max) * 1.05;
+    let most = results.iter().filter_map(|result| result.commits_per_s).fold(1.0, f64::max) * 1.05;
     let threads = results.iter().map(|result| u32::from(result.threads));
     let (fewest, highest) = (threads.clone().min().unwrap_or(1), threads.max().unwrap_or(1));
     let across = (fewest..highest.max(fewest + 1)).log_scale().base(2.0);
@@ -72,13 +72,13 @@ fn picture(
     }
     for (number, engine) in engines.iter().enumerate() {
         let color = Palette99::pick(number).to_rgba();
-        let points: Vec<(u32, f64)> = (results.iter())
-            .filter(|result| result.engine == *engine)
-            .map(|result| (u32::from(result.threads), result.commits_per_s))
-            .collect();
+        let own = || results.iter().filter(|result| result.engine == *engine);
+        let points: Vec<(u32, f64)> =
+            own().filter_map(|result| Some((u32::from(result.threads), result.commits_per_s?))).collect();
+        let failed = if own().any(|result| result.failure.is_some()) { " (runs failed)" } else { "" };
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
-            .label(*engine)
+            .label(format!("{engine}{failed}"))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
     }
     chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
@@ -88,7 +88,19 @@ fn picture(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::compare::table::tests::comparison;
+    use crate::bench::compare::{result::tests::without_rounds, table::tests::comparison};
+
+    /// It had a point at 0 commits/s, as if it had run.
+    #[test]
+    fn what_failed_has_no_point_and_is_named() {
+        let points = |comparison: &Comparison| draw(comparison).unwrap().matches("<circle").count();
+        let (whole, mut one_less) = (comparison(), comparison());
+        let failed = one_less.results.iter_mut().rfind(|result| result.engine == "redb").unwrap();
+        *failed = EngineResult { threads: failed.threads, ..without_rounds() };
+        assert_eq!(points(&one_less), points(&whole) - 1);
+        let svg = draw(&one_less).unwrap();
+        assert!(svg.contains("redb (runs failed)") && !svg.contains("foreshore (runs"), "{svg}");
+    }
 
     #[test]
     fn every_engine_has_its_line() {

@@ -61,16 +61,16 @@ pub(super) struct EngineResult {
     pub(super) workload: &'static str,
     pub(super) threads: u16,
     pub(super) engine: &'static str,
-    /// The median; the least and the most are beside it.
-    pub(super) commits_per_s: f64,
-    pub(super) commits_per_s_least: f64,
-    pub(super) commits_per_s_most: f64,
+    /// The median; the least and the most are beside it. None if no run ended well.
+    pub(super) commits_per_s: Option<f64>,
+    pub(super) commits_per_s_least: Option<f64>,
+    pub(super) commits_per_s_most: Option<f64>,
     /// How many times as fast the first engine is: the median of the rounds' ratios.
     pub(super) first_engine_ratio: Option<f64>,
     /// The median.
     pub(super) cpu_us_per_commit: Option<f64>,
     /// Of all attempts; the median.
-    pub(super) abort_percent: f64,
+    pub(super) abort_percent: Option<f64>,
     /// Transactions that were aborted as often as the engine retries, in all rounds.
     pub(super) given_up: u64,
     /// How long a thread has to wait for a commit on average: the threads by the throughput. In a closed loop few
@@ -82,8 +82,8 @@ pub(super) struct EngineResult {
     pub(super) max_us: Option<f64>,
     /// The most of all rounds.
     pub(super) peak_memory_bytes: Option<u64>,
-    /// Whether all checks held in all rounds.
-    pub(super) consistent: bool,
+    /// Whether all checks held in all rounds. None if there are none.
+    pub(super) consistent: Option<bool>,
     /// What the engine does not promise.
     pub(super) caveats: Vec<String>,
     /// The figures of each round, in turn.
@@ -106,25 +106,25 @@ pub(super) fn of(
         let Combination { workload, threads, engine } = combination(engine);
         let rates = || rounds.iter().map(|round| round.commits_per_s);
         let ratios = first.iter().zip(rounds).filter(|(_, round)| round.commits_per_s > 0.0);
-        let commits_per_s = median(rates()).unwrap_or(0.0);
+        let commits_per_s = median(rates());
         EngineResult {
             workload,
             threads,
             engine,
             commits_per_s,
-            commits_per_s_least: rates().min_by(f64::total_cmp).unwrap_or(0.0),
-            commits_per_s_most: rates().max_by(f64::total_cmp).unwrap_or(0.0),
+            commits_per_s_least: rates().min_by(f64::total_cmp),
+            commits_per_s_most: rates().max_by(f64::total_cmp),
             first_engine_ratio: median(
                 ratios.map(|(first, round)| first.commits_per_s / round.commits_per_s),
             ),
             cpu_us_per_commit: median(rounds.iter().filter_map(|round| round.cpu_us_per_commit)),
-            abort_percent: median(rounds.iter().map(|round| round.abort_percent)).unwrap_or(0.0),
+            abort_percent: median(rounds.iter().map(|round| round.abort_percent)),
             given_up: rounds.iter().map(|round| round.given_up).sum(),
-            mean_us: (commits_per_s > 0.0).then(|| f64::from(threads) * 1e6 / commits_per_s),
+            mean_us: commits_per_s.filter(|rate| *rate > 0.0).map(|rate| f64::from(threads) * 1e6 / rate),
             p99_us: median(rounds.iter().filter_map(|round| round.p99_us)),
             max_us: rounds.iter().filter_map(|round| round.max_us).max_by(f64::total_cmp),
             peak_memory_bytes: rounds.iter().filter_map(|round| round.peak_memory_bytes).max(),
-            consistent: rounds.iter().all(|round| round.consistent),
+            consistent: (!rounds.is_empty()).then(|| rounds.iter().all(|round| round.consistent)),
             caveats: rounds.first().map(|round| round.caveats.clone()).unwrap_or_default(),
             rounds: rounds.clone(),
             failure,
@@ -165,20 +165,44 @@ pub(super) mod tests {
         of(&engines, combination, &rounds, vec![None, Some("the disk is full".to_owned())])
     }
 
+    /// An engine that failed in its first round.
+    pub(in super::super) fn without_rounds() -> EngineResult {
+        let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
+        of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned())]).remove(0)
+    }
+
+    /// It stood there with 0 commits/s, and as consistent.
+    #[test]
+    fn what_never_ran_has_no_figures_in_json() {
+        let json = serde_json::to_value(without_rounds()).unwrap();
+        let figures = [
+            "commits_per_s",
+            "commits_per_s_least",
+            "commits_per_s_most",
+            "abort_percent",
+            "first_engine_ratio",
+            "mean_us",
+            "p99_us",
+            "max_us",
+            "consistent",
+        ];
+        for name in figures {
+            assert!(json[name].is_null() && json.get(name).is_some(), "{name}: {json}");
+        }
+        assert_eq!(json["failure"], "no");
+    }
+
     #[test]
     fn medians_and_paired_ratios() {
         let results = results(2);
         let [first, second] = &results[..] else { panic!("{results:?}") };
-        assert_eq!((first.commits_per_s, first.max_us, first.given_up), (200.0, Some(9.0), 3));
+        assert_eq!((first.commits_per_s, first.max_us, first.given_up), (Some(200.0), Some(9.0), 3));
+        assert_eq!((first.consistent, first.abort_percent), (Some(true), Some(1.0)));
         assert_eq!((first.mean_us, first.rounds.len()), (Some(10_000.0), 3));
         assert_eq!(first.first_engine_ratio, Some(1.0));
-        assert_eq!((second.commits_per_s, second.first_engine_ratio), (75.0, Some(3.0)));
-        assert_eq!((second.commits_per_s_least, second.commits_per_s_most), (50.0, 100.0));
+        assert_eq!((second.commits_per_s, second.first_engine_ratio), (Some(75.0), Some(3.0)));
+        assert_eq!((second.commits_per_s_least, second.commits_per_s_most), (Some(50.0), Some(100.0)));
         assert!(second.failure.is_some());
         assert_eq!(median([].into_iter()), None);
-        let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
-        let nothing = of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned())]);
-        assert_eq!((nothing[0].commits_per_s, nothing[0].first_engine_ratio), (0.0, None));
-        assert_eq!((nothing[0].mean_us, nothing[0].p99_us, nothing[0].max_us), (None, None, None));
     }
 }

@@ -60,13 +60,13 @@ fn write_row(out: &mut String, result: &EngineResult) -> fmt::Result {
     let any = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
     writeln!(
         out,
-        "  {:>7}  {:<10}{:>12.0}{:>15}{:>12}{:>10}{:>11}{:>12}{:>11}{:>10}",
+        "  {:>7}  {:<10}{:>12}{:>15}{:>12}{:>10}{:>11}{:>12}{:>11}{:>10}",
         result.threads,
         result.engine,
-        result.commits_per_s,
+        result.commits_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
         known(result.first_engine_ratio.map(|ratio| format!("{ratio:.2} × it"))),
         known(result.cpu_us_per_commit.map(|cpu| format!("{cpu:.1}"))),
-        format!("{:.2} %", result.abort_percent),
+        result.abort_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.2} %")),
         any(result.mean_us),
         any(result.p99_us),
         any(result.max_us.map(|us| us / 1000.0)),
@@ -75,7 +75,7 @@ fn write_row(out: &mut String, result: &EngineResult) -> fmt::Result {
     if result.given_up > 0 {
         writeln!(out, "           {} gave up {} transactions", result.engine, result.given_up)?;
     }
-    if !result.consistent {
+    if result.consistent == Some(false) {
         writeln!(
             out,
             "           INCONSISTENT: checks of {} failed; run it by itself to see which",
@@ -93,7 +93,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::bench::compare::result::tests::results;
+    use crate::bench::compare::result::tests::{results, without_rounds};
 
     pub(in super::super) fn comparison() -> Comparison {
         Comparison {
@@ -126,10 +126,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_never_ran_has_no_figures() {
+        let mut comparison = comparison();
+        comparison.results = vec![without_rounds()];
+        let text = newest(&comparison, 0);
+        let row: Vec<&str> = text.lines().nth(3).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["1", "redb", "-", "?", "?", "-", "-", "-", "-", "?"]);
+        assert!(text.contains("FAILED: no") && !text.contains("INCONSISTENT"), "{text}");
+    }
+
+    #[test]
     fn a_row_for_each_combination() {
         let mut comparison = comparison();
         let of_eight = comparison.results.split_off(comparison.results.len() / 2);
-        comparison.results[0].consistent = false;
+        comparison.results[0].consistent = Some(false);
         let text = newest(&comparison, 0);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["tpcb:", "bench", "tpcb", "--branches", "20"]);
