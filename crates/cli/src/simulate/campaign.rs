@@ -175,7 +175,7 @@ fn count(outcome: &mut Outcome, args: &CampaignArgs, seed: u64, result: Ended) -
     if !args.json && !args.only_outcome {
         line(format!("seed {seed}: {why}\n  again: {again}"))?;
         if let Some(shrunk) = &shrunk {
-            line(format!("  smaller: {shrunk}"))?;
+            line(shrunk.to_string())?;
         }
     }
     outcome.failures.push(Failure { seed, why, again, shrunk });

@@ -34,7 +34,8 @@ pub(super) struct Shrunk {
 
 impl fmt::Display for Shrunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  ({} of {} turns)", self.again, self.turns[1], self.turns[0])
+        let [before, after] = self.turns;
+        write!(f, "  smaller: {}\n  turns: {after} of {before}", self.again)
     }
 }
 
@@ -115,4 +116,19 @@ fn leave_out(turns: &mut Vec<Turn>, path: &Path, replay: &Request, like: &Failin
         piece /= 2;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many turns it has stood behind it, in brackets, on which a shell stumbles.
+    #[test]
+    fn what_is_to_be_typed_ends_its_line() {
+        let again = "cargo sim simulate --seeds 3 --most-threads 2".to_owned();
+        let shrunk = Shrunk { most_threads: Some(2), most_transactions: None, turns: [806, 0], again };
+        let text = shrunk.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines, ["  smaller: cargo sim simulate --seeds 3 --most-threads 2", "  turns: 0 of 806"]);
+    }
 }
