@@ -30,6 +30,17 @@ fn making_threads_is_no_part_of_intent_locks() {
     assert!(elapsed > 0.0 && elapsed < 60.0 * 15e-6, "{elapsed} s");
 }
 
+/// With the real machine's million of transactions it took half an hour and more, without a word.
+#[cfg(foreshore_sim)]
+#[test]
+fn intent_locks_end_soon_without_being_told() {
+    let output = simulate(&["bench", "intent", "--threads", "4", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (transactions, results) = (report["transactions"].as_u64(), report["results"].as_array());
+    assert_eq!((transactions, results.map(Vec::len)), (Some(10_000), Some(16)));
+}
+
 /// The commands of the page about it.
 #[cfg(foreshore_sim)]
 #[test]
