@@ -1,4 +1,4 @@
-//! `--set`, of all subcommands that open somebody's database.
+//! `--set`, of all subcommands that open somebody's database but `salvage`, which reads its files and needs no options.
 
 use foreshore::Options;
 

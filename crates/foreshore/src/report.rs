@@ -122,7 +122,8 @@ stats! {
     pool_read_ahead_failures: |stats| stats.pool.read_ahead_failures,
     /// Pages that gave up their frame for another.
     pool_evictions: |stats| stats.pool.evictions,
-    /// Pages that had to be written by the thread that needed their frame, because nobody had in the background.
+    /// Pages that had to be written one by one by the thread that needed their frame, because nobody had in the
+    /// background.
     pool_dirty_evictions: |stats| stats.pool.dirty_evictions,
     /// Pages written in the background.
     pool_cleaner_writes: |stats| stats.pool.cleaner_writes,

@@ -17,7 +17,7 @@ pub struct LogRetention {
     /// The most that changes may fill; what is beyond is kept for rollbacks, commits and checkpoints.
     pub work_bytes: u64,
     /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes), or what 512 of its files take
-    /// if that is less.
+    /// if that is less; eight thirds of what was needed when the database was opened, if that is more.
     pub capacity_bytes: u64,
     /// Who needs them, the one that needs most first.
     pub holders: Vec<LogHold>,

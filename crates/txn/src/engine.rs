@@ -223,14 +223,15 @@ impl Engine {
         self.core.checkpoint()
     }
 
-    /// Makes a copy of the database in `target`, a directory that is absent or empty, while others go on; durable when
-    /// this returns. It has all that was committed durably when this was called, and some of what was committed until
+    /// Makes a copy of the database in `target`, a directory that is absent, empty, or has what a backup has left that
+    /// failed before its first page, while others go on; durable when this returns. It has all that was committed durably when this was called, and some of what was committed until
     /// it returns, as one state. `progress` is told now and then, and may break off.
     ///
     /// # Errors
     /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold, beyond
-    /// what others need, or kept so much that others had no room; `Corrupted` for a page that is, or a record of the log; `Io` of kind `InvalidInput` for a
-    /// target in the database itself. What is in `target` after any error says that it is no database.
+    /// what others need, or kept so much that others had no room; `Corrupted` for a page that is, or a record of the
+    /// log; `Io` of kind `InvalidInput` for a target in the database itself. What is in `target` after any error is no
+    /// database, and says so, unless not even `control.backup` could be made.
     pub fn backup(
         &self,
         target: &Path,

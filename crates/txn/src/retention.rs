@@ -41,7 +41,8 @@ pub enum LogHolder {
     /// Pages that have changed since the last checkpoint began: recovery repeats the changes. The next checkpoint lets
     /// this part go.
     Pages,
-    /// A backup that is being made. It ends before it keeps more than a quarter of what the log may hold.
+    /// A backup that is being made. It ends before it keeps more than a quarter of what the log may hold, beyond what
+    /// others need, and when they find no room for it.
     Backup,
 }
 

@@ -195,12 +195,14 @@ fn write_pool(out: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(
         out,
-        "  pool: {} pages read when they were needed, {} ahead of scans; {} evicted, {} of them dirty ({:.2} %)",
+        "  pool: {} pages read when they were needed, {} ahead of scans; {} evicted, {} of them dirty ({:.2} %); \
+         {} written by helpers of the cleaner",
         grouped(counter("pool_loads")),
         grouped(counter("pool_read_ahead")),
         grouped(evictions),
         grouped(dirty),
-        dirty as f64 * 100.0 / evictions as f64
+        dirty as f64 * 100.0 / evictions as f64,
+        grouped(counter("pool_helped_writes"))
     )
 }
 
@@ -264,6 +266,7 @@ mod tests {
             counters: [
                 ("pool_evictions", 1000),
                 ("pool_dirty_evictions", 5),
+                ("pool_helped_writes", 40),
                 ("pool_loads", 2000),
                 ("page_allocations", 4000),
                 ("page_searches", 100),
@@ -281,7 +284,7 @@ mod tests {
             "peak memory                    3",
             "all                       12,345           -           -           -",
             "note: it has no log",
-            "2,000 pages read when they were needed, 0 ahead of scans; 1,000 evicted, 5 of them dirty (0.50 %)",
+            "2,000 pages read when they were needed, 0 ahead of scans; 1,000 evicted, 5 of them dirty (0.50 %); 40 written by helpers of the cleaner",
             "4,000 pages allocated, 100 searches for free ones (2.50 %)",
             "FAILS  1: W_YTD",
             "warehouse 3: W_YTD = 5, but sum(D_YTD) = 7",

@@ -102,11 +102,16 @@ impl BufferPool {
                     continue;
                 }
                 if place.frame.is_dirty() {
-                    if search.has_left_enough()
-                        && self.is_logged(place)
-                        && let Some(frame) = self.help_to_clean()?
-                    {
-                        return Ok(frame);
+                    if search.has_left_enough() {
+                        // Others may have helped meanwhile.
+                        if let Some(frame) = self.claim_free() {
+                            return Ok(frame);
+                        }
+                        if self.is_logged(place)
+                            && let Some(frame) = self.help_to_clean()?
+                        {
+                            return Ok(frame);
+                        }
                     }
                     if !search.clean(self, place)? {
                         continue;

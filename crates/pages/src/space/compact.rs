@@ -161,17 +161,18 @@ impl<'p> Compaction<'p> {
         if !pool.write_from(PageId(end as u32))? {
             return Ok(0);
         }
+        pool.check_open()?;
+        // Durable before the file is shorter (PAGE-19), and before whoever needs a longer one would wait for it. If
+        // nothing is cut after all, the next sweep counts anew.
+        let new = Header { count: end.min(header.count), ..*header };
+        pool.write_header(&mut header, new)?;
+        pool.sync()?;
         // Nobody grows the file, nor lifts the ceiling.
         let mut reserved = space.growing.lock();
-        pool.check_open()?;
         let pages = space.page_count();
         if !space.map().lock().has_ceiling() || end >= pages {
             return Ok(0);
         }
-        // Durable before the file is shorter (PAGE-19).
-        let new = Header { count: end.min(header.count), ..*header };
-        pool.write_header(&mut header, new)?;
-        pool.sync()?;
         space.pages.store(end, Ordering::Release);
         for page in end..pages {
             pool.forget(PageId(page as u32));

@@ -47,9 +47,15 @@ fn hardly_anybody_writes(cleaners: usize) -> Result<(), String> {
     let after = world.pool.stats();
     let evictions = after.evictions - before.evictions;
     let own = after.dirty_evictions - before.dirty_evictions;
+    let helped = after.helped_writes - before.helped_writes;
+    let cleaner = after.cleaner_writes - before.cleaner_writes;
     assert!(evictions > 1000, "{after:?}");
     world.pool.verify_quiescent().unwrap();
-    if own * 20 <= evictions { Ok(()) } else { Err(format!("{own} of {evictions}")) }
+    if own * 20 <= evictions && helped < cleaner {
+        Ok(())
+    } else {
+        Err(format!("{own} of {evictions}, {helped} helped, {cleaner} by the cleaner"))
+    }
 }
 
 /// As it was, each thread that met only dirty pages waited for the cleaner, and wrote one by itself when that was in
