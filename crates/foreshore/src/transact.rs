@@ -28,7 +28,7 @@ use attempts::{Attempts, Next, wants_log};
 /// [`TransactOptions::retries`] from which on those runs do not count that were only refused a wait (DB-12).
 const VICTIMS: u32 = 1000;
 
-/// How a transaction runs. What is `None` is as the database's [`Options`](crate::Options) say.
+/// How a transaction runs. What is `None` is as the database's [`Options`] say.
 ///
 /// ```
 /// # use foreshore::{Database, TransactOptions};
