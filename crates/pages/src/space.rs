@@ -151,7 +151,10 @@ impl Space {
         let mut space = Space::new(header.span, pages, kind);
         if !salvage {
             if pages < header.count {
-                return Err(StorageError::corrupt_file(path, cut_off(bytes / PAGE_BYTES as u64, header.count)));
+                return Err(StorageError::corrupt_file(
+                    path,
+                    cut_off(bytes / PAGE_BYTES as u64, header.count),
+                ));
             }
             space.blank = space.forget_unformatted_spans(file, path, header.count)?;
         }
