@@ -224,8 +224,9 @@ impl Engine {
     }
 
     /// Makes a copy of the database in `target`, a directory that is absent, empty, or has what a backup has left that
-    /// failed before its first page, while others go on; durable when this returns. It has all that was committed durably when this was called, and some of what was committed until
-    /// it returns, as one state. `progress` is told now and then, and may break off.
+    /// failed before its first page, while others go on; durable when this returns. It has all that was committed
+    /// durably when this was called, and some of what was committed until it returns, as one state. `progress` is told
+    /// now and then, and may break off.
     ///
     /// # Errors
     /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold, beyond
