@@ -85,8 +85,8 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to tell of a backup that failed. A place where something is, is named once. On a full disk it cannot go on, as one's own work could: what it has copied is
-/// in the way of the next.
+/// What to tell of a backup that failed. A place where something is, is named once. On a full disk it cannot go on, as
+/// one's own work could: what it has copied is in the way of the next.
 fn not_made(error: Error, target: &Path) -> CliError {
     let occupied = match &error {
         Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => {

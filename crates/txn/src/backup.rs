@@ -1,12 +1,15 @@
 //! Backups: a copy of the database that is made while others write.
 //!
-//! 1. `control.backup`, a control file that says nothing yet, is the first file of the copy, but for the lock file: what has it
-//!    is no database yet, and opening it says what it is. Whatever fails before another file is made, the backup can be tried again.
-//! 2. A checkpoint, so that little of the log is needed, if one may be taken (TXN-42); from the control file of the last one on the
-//!    log is kept (a [`Pin`]).
+//! 1. `control.backup`, a control file that says nothing yet, is the first file of the copy, but for the lock file:
+//!    what has it is no database yet, and opening it says what it is. Whatever fails before another file is made, the
+//!    backup can be tried again.
+//! 2. A checkpoint, so that little of the log is needed, if one may be taken (TXN-42); from the control file of the
+//!    last one on the log is kept (a [`Pin`]).
 //! 3. The pages, each as the data file has it at some moment: as a crash would leave them.
-//! 4. The log from the pin to its durable end, each record checked, and a mark under it. All that a page shows is in it: pages are written after their records.
-//! 5. `control.backup` says what the control file of step 2 said, and becomes `control`, and the copy a database: one that crashed when step 4 began. Opening it recovers it.
+//! 4. The log from the pin to its durable end, each record checked, and a mark under it. All that a page shows is in
+//!    it: pages are written after their records.
+//! 5. `control.backup` says what the control file of step 2 said, and becomes `control`, and the copy a database: one
+//!    that crashed when step 4 began. Opening it recovers it.
 //!
 //! TXN-30: a copy has its control file when all else is durable in it, and whatever lacks it is not opened.
 //!
