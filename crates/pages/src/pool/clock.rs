@@ -90,6 +90,15 @@ impl BufferPool {
         Some(EmptyFrame { place, guard: Some(place.frame.latch.exclusive()) })
     }
 
+    /// A frame that others have emptied meanwhile, or that this thread helps to clean, if it need not wait for the log,
+    /// by the look of the dirty page that the hand has come to.
+    fn claim_cleaned(&self, dirty: FrameRef<'_>) -> Result<Option<EmptyFrame<'_>>> {
+        match self.claim_free() {
+            None if self.is_logged(dirty) => self.help_to_clean(),
+            free => Ok(free),
+        }
+    }
+
     #[cold]
     fn claim_by_clock(&self, id: PageId, patience: Patience<'_>) -> Result<EmptyFrame<'_>> {
         let frames = self.frames.count();
@@ -102,16 +111,10 @@ impl BufferPool {
                     continue;
                 }
                 if place.frame.is_dirty() {
-                    if search.has_left_enough() {
-                        // Others may have helped meanwhile.
-                        if let Some(frame) = self.claim_free() {
-                            return Ok(frame);
-                        }
-                        if self.is_logged(place)
-                            && let Some(frame) = self.help_to_clean()?
-                        {
-                            return Ok(frame);
-                        }
+                    if search.has_left_enough()
+                        && let Some(frame) = self.claim_cleaned(place)?
+                    {
+                        return Ok(frame);
                     }
                     if !search.clean(self, place)? {
                         continue;
