@@ -39,7 +39,7 @@ pub struct Compaction<'p> {
 /// Where the file can be cut, once a checkpoint has been taken.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct NewEnd(u64);
+pub struct NewEnd(pub(super) u64);
 
 impl BufferPool {
     /// The length in pages to which the file can be compacted: all that is in use, and some room.

@@ -345,7 +345,8 @@ impl Space {
         }
     }
 
-    /// Finds and reserves a run whose first extent is in `from..to`.
+    /// Finds and reserves a run whose first extent is in `from..to`; `None`, too, if the file was cut meanwhile and
+    /// ends before what was found.
     pub(super) fn search(
         &self,
         pool: &BufferPool,
@@ -360,7 +361,11 @@ impl Space {
         while from < to {
             let span_start = from / self.span * self.span;
             let span_end = (span_start + self.span).min(to);
-            let bitmap = pool.bitmap_shared_within(PageId(from as u32), patience)?;
+            let bitmap = match pool.bitmap_shared_within(PageId(from as u32), patience) {
+                // It was cut off meanwhile.
+                Err(_) if from >= self.page_count() => return Ok(None),
+                bitmap => bitmap?,
+            };
             let mut index = from - span_start;
             while let Some(found) = bitmap::find_extent(bitmap.words(), index, span_end - span_start) {
                 // Under the bitmap's latch: a page whose bit is not set yet is still handed out.
@@ -368,8 +373,15 @@ impl Space {
                 let free = (found..run_end).step_by(EXTENT_PAGES as usize).fold(0, |free, extent| {
                     free | u32::from(bitmap::free_in_extent(bitmap.words(), extent)) << (extent - found)
                 });
-                if let Some(run) = self.reservations.map.lock().reserve(span_start + found, free) {
-                    return Ok(Some(run));
+                let reserved = self.reservations.map.lock().reserve(span_start + found, free);
+                if let Some(run) = reserved {
+                    // Asked again, for the ceiling that kept this off may be gone, and with it what lay behind (PAGE-15).
+                    let end = self.page_count();
+                    if run.extents().all(|extent| extent < end) {
+                        return Ok(Some(run));
+                    }
+                    self.release_run(run);
+                    return Ok(None);
                 }
                 index = found + EXTENT_PAGES;
             }

@@ -13,11 +13,17 @@ use foreshore_latch::Patience;
 use foreshore_testkit::CrashMode;
 use foreshore_wal::Urgency;
 
-use super::{super::reserve::Demand, allocated};
+use super::{
+    super::{BITMAP_SPAN, compact::NewEnd, reserve::Demand},
+    allocated,
+};
 use crate::{
     Compaction, PoolOptions,
-    testing::{DATA, MOVE, World, options},
+    testing::{ALLOCATE, DATA, MOVE, World, options},
 };
+
+/// Pages of a span in most worlds.
+const SPAN: u64 = 128;
 
 fn file_pages(world: &World) -> u64 {
     world.disk.read_file(Path::new(DATA)).unwrap().len() as u64 / PAGE_BYTES as u64
@@ -289,4 +295,94 @@ fn a_file_that_a_page_behind_its_end_made_long_again_is_healed() {
     }
     check(&again, &pages);
     again.pool.sweep().unwrap();
+}
+
+/// Pages, and a compaction that has moved them together and is to cut the file, to so many pages more than need be.
+fn ready_to_cut(world: &World, more: u64) -> (BTreeMap<PageId, u64>, Compaction<'_>, NewEnd) {
+    let mut pages = sparse(world, 2200, 2);
+    world.pool.sweep().unwrap();
+    let least = world.pool.least_page_count().unwrap();
+    let mut compaction = world.pool.begin_compaction(least + more).unwrap();
+    move_all(world, &mut compaction, &mut pages);
+    let end = compaction.choose_end().unwrap();
+    world.pool.sweep().unwrap();
+    (pages, compaction, end)
+}
+
+/// Cuts the file, and ends the compaction, while `search` has asked how long the file is and waits for the bitmap page
+/// `waited_for`.
+fn cut_beside<T: Send>(
+    world: &World,
+    (compaction, end): (Compaction<'_>, NewEnd),
+    waited_for: PageId,
+    search: impl FnOnce() -> T + Send,
+) -> T {
+    let before = world.pool.page_count();
+    thread::scope(|scope| {
+        world.disk.hold_syncs(true);
+        let cut = scope.spawn(move || compaction.cut(end).unwrap());
+        thread::sleep(Duration::from_millis(300));
+        let bitmap = world.pool.exclusive(waited_for).unwrap();
+        let search = scope.spawn(search);
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(world.pool.page_count(), before, "it is not cut before it may be");
+        world.disk.hold_syncs(false);
+        assert!(cut.join().unwrap() > 0);
+        drop(bitmap);
+        search.join().unwrap()
+    })
+}
+
+/// A thread that looked for free pages had asked how long the file is, and waited for the bitmap page, while the file
+/// was cut and the compaction ended. It took pages behind the new end, and what was written there was lost.
+#[test]
+fn a_search_that_began_before_a_cut_takes_nothing_behind_the_new_end() {
+    let options = PoolOptions { bitmap_span: BITMAP_SPAN, ..options(3000) };
+    let world = World::create_on(Default::default(), &options).unwrap();
+    let (mut pages, compaction, end) = ready_to_cut(&world, 0);
+    let hint = *pages.keys().next_back().unwrap();
+    let new = cut_beside(&world, (compaction, end), PageId(1), || {
+        let allocate = |number: u64| {
+            let mut page = world.pool.allocate(hint).unwrap();
+            let id = page.id();
+            let payload: [&[u8]; 2] = [&id.0.to_le_bytes(), &number.to_le_bytes()];
+            let lsn = world.append(ALLOCATE, &payload).unwrap();
+            page.page().words().set_u64(64, number);
+            drop(page.commit(lsn));
+            (id, number)
+        };
+        (0..24).map(allocate).collect::<Vec<_>>()
+    });
+    pages.extend(new.iter().copied());
+    let count = world.pool.page_count();
+    assert!(new.iter().all(|(page, _)| u64::from(page.0) < count), "behind the end of {count}: {new:?}");
+    let horizon = world.pool.sweep().unwrap();
+    world.pool.flush_all().unwrap();
+    assert_eq!(file_pages(&world), count);
+    world.pool.check_file_end().unwrap();
+    check(&world, &pages);
+    world.flush_log().unwrap();
+    check(&World::recover(world.disk.after_crash(CrashMode::KeepAll), &options, horizon).unwrap(), &pages);
+}
+
+/// As before, but the search waits in the last span that is left, which has nothing for it, and goes on in one that was
+/// cut off with its bitmap page.
+#[test]
+fn a_search_that_meets_a_span_that_was_cut_off_finds_nothing_there() {
+    let world = World::create(3000);
+    let (pages, compaction, end) = ready_to_cut(&world, SPAN);
+    let (space, count) = (&world.pool.space, world.pool.page_count());
+    let last_span = (end.0 - 1) / SPAN * SPAN;
+    assert!(last_span + SPAN < count, "a span is cut off");
+    let search = |from, to| space.search(&world.pool, from, to, Patience::ENDLESS).unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| search(last_span, end.0)).collect();
+    assert!(!taken.is_empty());
+    let bitmap = PageId(last_span as u32 + 1);
+    let found = cut_beside(&world, (compaction, end), bitmap, || search(last_span, count));
+    assert_eq!(world.pool.page_count(), end.0);
+    assert!(found.is_none(), "{found:?}, behind {}", end.0);
+    for run in taken {
+        space.release_run(run);
+    }
+    check(&world, &pages);
 }
