@@ -91,7 +91,8 @@ pub(crate) struct Core {
     /// There was no space for more. Written under [`Core::telling_space`] or by the maker of spares, relaxed: it
     /// chooses between two refusals.
     disk_is_full: AtomicBool,
-    /// `OPEN`, `CLOSED` or `POISONED`; only ever grows.
+    /// `OPEN`, `CLOSED` or `POISONED`; only ever grows. Shut under the mutex of `waiting`; a relaxed look behind a claim
+    /// is ordered by the tail (WAL-18).
     gate: AtomicU8,
     /// The first failure; set before the gate says `POISONED`.
     cause: OnceLock<String>,

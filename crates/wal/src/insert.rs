@@ -116,7 +116,7 @@ impl Inserter {
     }
 
     /// As [`Inserter::tail`], by a read-modify-write: a claim is below the tail given here, or acquires what was stored
-    /// before this call.
+    /// before this call; so does a thread for which another claims.
     pub(crate) fn settled_tail(&self) -> u64 {
         match self {
             Inserter::CompareExchange(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),

@@ -132,7 +132,8 @@ impl Log {
     }
 
     /// Appends a record whose payload is the concatenation of these pieces; returns its LSN. Waits only for the
-    /// flusher, for room in the circular buffer and, if it is work, for space on the disk that work may use (WAL-13).
+    /// flusher, for room in the circular buffer and, if it is work, for space on the disk that work may use (WAL-13);
+    /// beside [`Log::close`] until that knows whether the record is durable (WAL-18).
     ///
     /// # Errors
     /// `LogFull` for work past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken
@@ -279,7 +280,8 @@ impl Log {
         self.core.poisoned()
     }
 
-    /// Makes everything durable, puts a mark under it, and ends the flusher. Appends fail from now on; reading goes on.
+    /// Makes everything durable, puts a mark under it, and ends the flusher. Appends fail from now on, but for some that
+    /// have begun, and are made durable, too (WAL-18); reading goes on.
     pub fn close(&self) -> Result<()> {
         self.stop(Stop::Flushed);
         self.core.poisoned().map_or(Ok(()), Err)

@@ -108,7 +108,21 @@ impl Core {
         if taken > self.ring.bytes() / 2 && !self.write_wanted.load(Ordering::Relaxed) {
             self.want_write();
         }
+        // Relaxed: ordered by the tail, behind which this thread has claimed (WAL-18).
+        if self.gate.load(Ordering::Relaxed) != OPEN {
+            return self.appended_beside_the_end(lsn);
+        }
         Ok(lsn)
+    }
+
+    /// The gate was shut while a record was appended. Whether a closed log has it, its flusher says (WAL-18). What a
+    /// log has that failed nobody knows: there it was appended, and whoever wants it durable is told that it failed.
+    #[cold]
+    fn appended_beside_the_end(&self, lsn: Lsn) -> Result<Lsn> {
+        match self.flush(lsn, None) {
+            Err(StorageError::Closed) => Err(StorageError::Closed),
+            _ => Ok(lsn),
+        }
     }
 
     /// Takes a place at the tail: the critical section of an append.

@@ -36,7 +36,7 @@ pub(super) struct Flusher {
 enum Task {
     /// Write and sync.
     Sync,
-    /// All is durable and the log is closed: put a mark under it.
+    /// All is durable and the log is closed: put a mark under it, and end.
     Seal,
     /// End.
     Stop,
@@ -58,14 +58,18 @@ impl Drop for Farewell<'_> {
 pub(crate) fn run_flusher(core: &Core) {
     let _farewell = Farewell(core);
     loop {
-        let result = match core.next_task() {
+        let task = core.next_task();
+        let result = match task {
             Task::Sync => core.flusher.lock().sync_batch(core),
-            Task::Seal => return core.flusher.lock().seal(core),
+            Task::Seal => core.flusher.lock().seal(core),
             Task::Stop => return,
         };
         if let Err(error) = result {
             // An error is final (WAL-8): what the file holds now nobody knows.
             return core.poison(&error.to_string());
+        }
+        if task == Task::Seal {
+            return;
         }
         core.look_after_space();
     }
@@ -107,18 +111,20 @@ impl Flusher {
         Ok(())
     }
 
-    /// All is durable: a last mark says so, so that later damage to any of it is known for damage.
-    fn seal(&mut self, core: &Core) {
-        let durable = core.durable();
-        if self.sealed == durable {
-            return;
-        }
-        core.append_mark(durable);
-        let begun = Instant::now();
-        let target = core.begin_batch();
-        match self.write_and_sync(core, target) {
-            Ok(position) => core.end_batch(position, begun, true),
-            Err(error) => core.poison(&error.to_string()),
+    /// All is durable: a last mark says so, so that later damage to any of it is known for damage. Those who had passed
+    /// the gate before it was shut append at most one record each meanwhile: what lies in front of the mark is made
+    /// durable, too, and gets a mark of its own.
+    pub(super) fn seal(&mut self, core: &Core) -> Result<()> {
+        loop {
+            let durable = core.durable();
+            if self.sealed == durable || core.poisoned().is_some() {
+                return Ok(());
+            }
+            self.sync_batch(core)?;
+            if core.tail() == durable {
+                // Where positions end there is none for a mark.
+                return Ok(());
+            }
         }
     }
 
@@ -204,7 +210,8 @@ impl Core {
                 continue;
             }
             if waiting.stop == Stop::Flushed {
-                return if tail > durable { Task::Sync } else { Task::Seal };
+                // The last look: whoever claims a place behind it sees the gate shut (WAL-18).
+                return if self.inserter.settled_tail() > durable { Task::Sync } else { Task::Seal };
             }
             if std::mem::take(&mut waiting.batch_wanted) && tail > durable {
                 return Task::Sync;

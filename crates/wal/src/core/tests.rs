@@ -550,6 +550,25 @@ fn closing_waits_for_a_stalled_append() {
     }
 }
 
+/// A thread claims its place when the flusher has looked for the last time. What lay in front of the last mark and was
+/// not published yet kept that from being written, and the log was closed without one.
+#[test]
+fn closing_puts_a_mark_under_what_is_appended_meanwhile() {
+    for kind in LogInsert::ALL {
+        let (core, _) = make(kind);
+        let claim = core.claim_for_test();
+        thread::scope(|scope| {
+            let flusher = scope.spawn(|| core.flusher.lock().seal(&core).unwrap());
+            thread::sleep(Duration::from_millis(30));
+            assert!(!flusher.is_finished(), "{kind:?}");
+            publish(claim);
+            flusher.join().unwrap();
+        });
+        assert_eq!(core.durable(), core.tail(), "{kind:?}");
+        assert_eq!(core.flusher.lock().sealed(), core.tail(), "{kind:?}");
+    }
+}
+
 /// WAL-13: what a segment or a spare is called is durable before it counts, in every way in which one comes to its
 /// name.
 #[test]

@@ -1,7 +1,7 @@
 //! Loom models of claims and of the flusher that dozes.
 
 use foreshore_env::{
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
     thread,
 };
 
@@ -165,5 +165,31 @@ fn no_claim_is_slept_through() {
         }
         drop(guard);
         appender.join().unwrap();
+    });
+}
+
+/// WAL-18: a claim that the flusher's last look does not see comes from a thread that then sees the gate shut.
+#[test]
+fn no_claim_is_overlooked_at_the_end() {
+    model(|kind| {
+        // At the very end of a segment, where the tail of `FetchAdd` stands still until the segment is left.
+        let inserter = Arc::new(Inserter::new(kind, Geometry::new(SEGMENT), SEGMENT, BLOCK));
+        let is_shut = Arc::new(AtomicBool::new(false));
+        let appender = {
+            let (inserter, is_shut) = (Arc::clone(&inserter), Arc::clone(&is_shut));
+            thread::spawn(move || {
+                [(); 2].map(|()| {
+                    let claimed = inserter.claim(request(), |_, _| Ok(())).unwrap();
+                    (claimed.end, is_shut.load(Ordering::Relaxed))
+                })
+            })
+        };
+        // Another claims beside it, before.
+        inserter.claim(request(), |_, _| Ok(())).unwrap();
+        is_shut.store(true, Ordering::Relaxed);
+        let last_look = inserter.settled_tail();
+        for (end, sees_it_shut) in appender.join().unwrap() {
+            assert!(end <= last_look || sees_it_shut, "{kind:?}: {end} behind {last_look}");
+        }
     });
 }

@@ -245,3 +245,30 @@ fn a_reader_runs_beside_those_who_append() {
         assert!(most > 100, "{most}");
     });
 }
+
+/// A thread that had looked at the gate and not yet claimed its place when the log was closed was told that its record
+/// was appended, and it was nowhere (WAL-18).
+#[test]
+fn what_was_appended_beside_a_close_is_there() {
+    let mut lost = 0;
+    for _ in 0..150 {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        let newest = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..24 {
+                scope.spawn(|| {
+                    let mut last = Lsn::ZERO;
+                    while let Ok((header, _)) = append(&log, Lsn::ZERO, Vec::new()) {
+                        last = header.lsn;
+                    }
+                    newest.lock().push(last);
+                });
+            }
+            thread::sleep(Duration::from_millis(2));
+            log.close().unwrap();
+        });
+        lost += newest.lock().iter().filter(|lsn| !log.is_durable(**lsn)).count();
+    }
+    assert_eq!(lost, 0, "appended, and lost without a crash");
+}
