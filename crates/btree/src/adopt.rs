@@ -74,7 +74,12 @@ impl<'a> Tree<'a> {
                 None => return Ok(()),
             };
             let child = foster_parent(parent.view(), target);
-            let mut child = self.child(patience, &parent, child, level - 1)?;
+            // Under the parent's latch: whoever only comes by keeps nobody waiting for what it would wait for.
+            let child = match insist {
+                true => Some(self.child(patience, &parent, child, level - 1)?),
+                false => self.child_now(&parent, child, level - 1)?,
+            };
+            let Some(mut child) = child else { return Ok(()) };
             let foster = child.view().foster_child();
             if !foster.is_some() {
                 return Ok(());

@@ -3,7 +3,7 @@
 
 use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
-use foreshore_pages::{ExclusivePage, NodeHeader, PageBuilder};
+use foreshore_pages::{ExclusivePage, NodeHeader, OptimisticPage, PageBuilder};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -91,14 +91,37 @@ impl<'a> Tree<'a> {
         id: PageId,
         level: u8,
     ) -> Result<ExclusivePage<'a>> {
+        self.check_pointer(parent, id)?;
+        let child = self.env.pool.exclusive_within(id, patience)?;
+        self.check_child(&child, level)?;
+        Ok(child)
+    }
+
+    /// As [`Tree::child`], if that needs no waiting and no read from the file.
+    pub(crate) fn child_now(
+        &self,
+        parent: &ExclusivePage<'a>,
+        id: PageId,
+        level: u8,
+    ) -> Result<Option<ExclusivePage<'a>>> {
+        self.check_pointer(parent, id)?;
+        let child = self.env.pool.optimistic_now(id).and_then(OptimisticPage::upgrade);
+        child.map(|child| self.check_child(&child, level).map(|()| child)).transpose()
+    }
+
+    fn check_pointer(&self, parent: &ExclusivePage<'a>, id: PageId) -> Result<()> {
         if !id.is_some() || id == parent.id() || id == self.root {
             return Err(damaged(parent.id(), format!("it points to page {id}")));
         }
-        let child = self.env.pool.exclusive_within(id, patience)?;
+        Ok(())
+    }
+
+    fn check_child(&self, child: &ExclusivePage<'a>, level: u8) -> Result<()> {
         if !node::is_node(child.view(), self.table, level) {
-            return Err(damaged(id, format!("it should be a node of table {} at level {level}", self.table)));
+            let detail = format!("it should be a node of table {} at level {level}", self.table);
+            return Err(damaged(child.id(), detail));
         }
-        Ok(child)
+        Ok(())
     }
 }
 

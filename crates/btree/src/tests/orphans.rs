@@ -4,6 +4,10 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{PageId, SlotIndex, TableId, TxnId};
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
 use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::RecordFlags;
 use foreshore_wal::FIRST_LSN;
@@ -84,6 +88,32 @@ fn a_foster_child_is_adopted_by_whoever_passes() {
         assert_eq!(rig.verify().foster_children, 0, "way {way}");
         assert_eq!(rig.contents(), orphaned.contents);
     }
+}
+
+/// Whoever came by waited for the leaf, or had it read from the file, with its parent latched: nobody else came past.
+#[test]
+fn whoever_passes_waits_for_no_leaf_to_have_its_foster_child_adopted() {
+    let orphaned = orphaned();
+    let (rig, key) = (&orphaned.rig, orphaned.key());
+    thread::scope(|scope| {
+        // It can be read, but not changed.
+        let leaf = rig.env.pool.shared(orphaned.parent).unwrap();
+        let reader = scope.spawn(|| {
+            rig.tree.get(&mut NoLocks::new(TxnId(2)), &key, Isolation::Serializable, |_| ()).unwrap()
+        });
+        let begun = Instant::now();
+        while !reader.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let waits = !reader.is_finished();
+        drop(leaf);
+        assert!(reader.join().unwrap().is_some());
+        assert!(!waits);
+    });
+    assert_eq!(rig.verify().foster_children, 1);
+    // The next to come has it adopted.
+    rig.tree.maintain(&mut NoLocks::new(TxnId(3)), &key).unwrap();
+    assert_eq!(rig.verify().foster_children, 0);
 }
 
 /// A leaf that goes to its left neighbour takes its foster child with it.
