@@ -145,7 +145,7 @@ impl Backup<'_> {
         self.sync_parent()?;
         // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that
         // the log from there on speaks of.
-        let file_end = self.core.file_end.copy()?;
+        let file_end = self.core.file_end.copy(&self.core.life)?;
         self.core.try_checkpoint()?;
         let (content, pin) = {
             let control = self.core.control.lock();

@@ -67,7 +67,7 @@ pub(crate) fn compact(
     progress: &mut dyn FnMut(&CompactReport),
 ) -> Result<CompactReport, TxnError> {
     let core = engine.core();
-    let _one_at_a_time = core.file_end.compact()?;
+    let _one_at_a_time = core.file_end.compact(&core.life)?;
     let (pages, free) = (core.pool.page_count(), core.pool.free_page_count()?);
     let report = CompactReport { pages_before: pages, free_before: free, ..CompactReport::default() };
     let mut work = Work { engine, report, progress };
@@ -201,7 +201,7 @@ impl<'e> Work<'e> {
             *count += 1;
         }
         // Here nobody is called: a backup that waits does so for a checkpoint.
-        let _cut = core.file_end.cut()?;
+        let _cut = core.file_end.cut(&core.life)?;
         let end = compaction.choose_end()?;
         core.checkpoint()?;
         compaction.cut(end)?;
