@@ -102,18 +102,22 @@ impl<'a> Attempts<'a> {
     #[cold]
     fn after_failure<R>(&mut self, error: Error, crowded: bool) -> Next<R> {
         self.failures.note(&error, self.options);
-        if wants_log(&error)
-            && self.failures.may_run_again(self.options)
+        if !wants_log(&error) {
+            // What it waits for now has nothing to do with the log, and others wait for the turn (DB-10).
+            self.turn = None;
+        } else if self.failures.may_run_again(self.options)
             && let Some(turns) = self.log_turns
         {
             // Where somebody fills the log alone: not for ever.
             let soon = if crowded {
-                turns.again(&mut self.turn, self.deadline)
+                turns.again(&mut self.turn, self.database.engine(), self.deadline)
             } else {
-                self.turn.is_none() && turns.is_out()
+                Ok(self.turn.is_none() && turns.is_out())
             };
-            if soon {
-                return Next::AtOnce;
+            match soon {
+                Ok(true) => return Next::AtOnce,
+                Ok(false) => {}
+                Err(error) => return Next::Give(Err(self.database.inner().error(error))),
             }
         }
         match self.failures.runs_again(error, self.database, self.options, self.deadline) {
@@ -207,5 +211,33 @@ impl Failures {
         let most = FIRST_PAUSE.saturating_mul(1 << self.runs.min(16)).min(LONGEST_PAUSE);
         let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
         Ok(Duration::from_nanos(jittered).min(longest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_env::{sync::Arc, thread};
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+
+    /// The turn stayed with a transaction that ran again for another reason, through all its pauses.
+    #[test]
+    fn whoever_fails_of_something_else_gives_the_turn_back() {
+        let db = Database::builder().disk(Arc::new(FaultyDisk::new())).open("/db").unwrap();
+        let (options, turns) = (TransactOptions::default(), &db.inner().log_turns);
+        let mut attempts = Attempts::new(&db, &options, None, Some(turns), ReadMode::Locking);
+        let next = attempts.next::<()>(Run::Crowded(Error::LogHeld));
+        assert!(matches!(next, Next::AtOnce) && attempts.has_turn() && turns.is_out());
+        // It wants the turn, and runs again in it.
+        attempts.wait_for_log(db.engine());
+        let next = attempts.next::<()>(Run::Crowded(Error::LogHeld));
+        assert!(matches!(next, Next::AtOnce) && attempts.has_turn());
+        let next = attempts.next::<()>(Run::Failed(Error::StaleReads));
+        assert!(matches!(next, Next::After(_)) && !attempts.has_turn() && !turns.is_out());
+        thread::scope(|scope| {
+            let others = scope.spawn(|| turns.again(&mut None, db.engine(), Some(Instant::now())));
+            assert!(others.join().unwrap().unwrap());
+        });
     }
 }
