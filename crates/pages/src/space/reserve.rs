@@ -375,7 +375,7 @@ impl Space {
                 });
                 let reserved = self.reservations.map.lock().reserve(span_start + found, free);
                 if let Some(run) = reserved {
-                    // Asked again, for the ceiling that kept this off may be gone, and with it what lay behind (PAGE-15).
+                    // Asked again: the ceiling that kept this off may be gone, and with it what lay behind (PAGE-15).
                     let end = self.page_count();
                     if run.extents().all(|extent| extent < end) {
                         return Ok(Some(run));
