@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use foreshore::{Builder, CorruptionSite, Database, Error, RecoveryPhase, RecoveryProgress};
+use foreshore::{Builder, Database, RecoveryPhase, RecoveryProgress};
 use foreshore_env::{
     sync::Mutex,
     time::{Duration, Instant},
@@ -36,19 +36,7 @@ pub(crate) fn open(builder: Builder, directory: &Path) -> foreshore::Result<Data
             shown.bar.finish_and_clear();
         }
     });
-    builder.open(directory).map_err(|error| match error {
-        Error::NotADatabase { path, detail } if has_all_files(directory) => {
-            let site = if path == directory { path.join("control") } else { path };
-            Error::Corrupted { path: directory.to_owned(), site: CorruptionSite::File(site), detail }
-        }
-        error => error,
-    })
-}
-
-/// Whether all files of a database are there: then it is one, and what does not look like it is damaged.
-fn has_all_files(directory: &Path) -> bool {
-    let file = |name: &str| directory.join(name).is_file();
-    file("control") && file("data") && directory.join("log").is_dir()
+    builder.open(directory)
 }
 
 struct Shown {

@@ -81,12 +81,26 @@ fn a_file_is_no_database() {
 
 #[test]
 fn a_directory_of_other_things_is_no_database_and_stays_as_it_is() {
-    for names in
-        [&["letter.txt"][..], &["data"], &["log"], &["LOCK", "photo.jpg"], &["control.new"], &["control"]]
-    {
+    for names in [
+        &["letter.txt"][..],
+        &["data"],
+        &["log"],
+        &["LOCK", "photo.jpg"],
+        &["control.new"],
+        &["control"],
+        &["control", "data"],
+        &["control", "data", "log"],
+        &["control", "data/", "log/"],
+        &["control", "log/"],
+    ] {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
-            fs::write(directory.path().join(name), vec![0x55; 10_000]).unwrap();
+            let path = directory.path().join(name);
+            if name.ends_with('/') {
+                fs::create_dir(path).unwrap();
+            } else {
+                fs::write(path, vec![0x55; 10_000]).unwrap();
+            }
         }
         let before = listing(directory.path());
         let error = Database::open(directory.path()).unwrap_err();
@@ -169,7 +183,7 @@ fn a_database_that_is_refused_is_no_worse_than_before() {
     disk.write_file(path, &damaged).unwrap();
     for _ in 0..2 {
         let error = open_on(&disk).unwrap_err();
-        assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+        assert!(matches!(error, Error::Corrupted { .. }), "{error}");
     }
     assert!(!disk.files().iter().any(|file| file == half_made), "its log was not even opened");
     assert_eq!(disk.read_file(path).unwrap(), damaged);
@@ -208,6 +222,33 @@ fn a_missing_file_is_named() {
         }
         // Without pages there is nothing to save.
         assert_eq!(error.to_string().contains("foreshore salvage"), missing != "data", "{error}");
+    }
+}
+
+/// With all of its files there it is a database, whatever is in them, and the error leads to what can be saved.
+#[test]
+fn a_database_whose_file_is_no_longer_one_is_damaged() {
+    for name in ["control", "data"] {
+        for bytes in [&[][..], &[0; 8192], &[0x77; 20_000], b"# my settings\n"] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("db");
+            closed(&path, 0..10);
+            fs::write(path.join(name), bytes).unwrap();
+            for read_only in [false, true] {
+                let options = Options { read_only, ..small() };
+                let error = Database::builder().options(options).open(&path).unwrap_err();
+                assert!(
+                    matches!(&error, Error::Corrupted { path: database, site: CorruptionSite::File(site), .. }
+                        if *database == path && *site == path.join(name)),
+                    "{name} of {} bytes: {error}",
+                    bytes.len()
+                );
+                assert!(error.to_string().contains("restore a backup"), "{error}");
+                let is_cut = name == "data" && bytes.len() < PAGE_BYTES;
+                assert!(is_cut || error.to_string().contains("foreshore salvage"), "{error}");
+            }
+            assert_eq!(fs::read(path.join(name)).unwrap(), bytes);
+        }
     }
 }
 
@@ -306,7 +347,7 @@ fn a_flipped_bit_in_any_page_is_found_or_does_no_harm() {
         match result {
             Ok(true) => harmless += 1,
             Ok(false) => found += 1,
-            Err(Error::Corrupted { .. } | Error::NotADatabase { .. }) => found += 1,
+            Err(Error::Corrupted { .. }) => found += 1,
             Err(error) => panic!("page {page}: {error}"),
         }
     }

@@ -13,6 +13,8 @@
 //! TXN-10: making a database begins with a durable `control.new` and ends by renaming it to `control`. Data and log
 //! without `control` are thrown away only if `control.new` says that they are ours and half-made.
 
+mod damage;
+
 use std::{
     io::{self, ErrorKind},
     path::{Path, PathBuf},
@@ -30,6 +32,7 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_pages::{BufferPool, PoolOptions};
 use foreshore_wal::Log;
 
+use self::damage::{SALVAGE, missing};
 use crate::{
     backup::Pins,
     catalog::Catalog,
@@ -81,27 +84,31 @@ struct Place<'a> {
 
 pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Opened> {
     let place = Place { disk, directory, options };
-    // Before anything is made, so that nothing is made in a stranger's directory.
-    let found = place.look()?;
-    if found != Found::Database && (!options.create || options.read_only) {
-        let absent = io::Error::new(ErrorKind::NotFound, "there is no database at this path");
-        return Err(StorageError::io("open the database", directory)(absent));
-    }
-    if found == Found::Nothing {
-        place.make_directory()?;
-    }
-    let lock = place.lock(LOCK)?;
-    // Again: until now somebody else may have been making it.
-    let (core, control) = if place.look()? == Found::Database {
-        let control = place.lock(CONTROL)?;
-        (place.open_existing()?, control)
-    } else {
-        (place.create()?, place.lock(CONTROL)?)
-    };
-    Ok(Opened { core, lock: Box::new((lock, control)) })
+    place.open().map_err(|error| place.judge(error))
 }
 
 impl Place<'_> {
+    fn open(&self) -> Result<Opened> {
+        // Before anything is made, so that nothing is made in a stranger's directory.
+        let found = self.look()?;
+        if found != Found::Database && (!self.options.create || self.options.read_only) {
+            let absent = io::Error::new(ErrorKind::NotFound, "there is no database at this path");
+            return Err(StorageError::io("open the database", self.directory)(absent));
+        }
+        if found == Found::Nothing {
+            self.make_directory()?;
+        }
+        let lock = self.lock(LOCK)?;
+        // Again: until now somebody else may have been making it.
+        let (core, control) = if self.look()? == Found::Database {
+            let control = self.lock(CONTROL)?;
+            (self.open_existing()?, control)
+        } else {
+            (self.create()?, self.lock(CONTROL)?)
+        };
+        Ok(Opened { core, lock: Box::new((lock, control)) })
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -378,12 +385,4 @@ impl Drop for Below {
             let _ = self.log.close();
         }
     }
-}
-
-/// What can be done besides, unless the pages themselves are gone.
-const SALVAGE: &str = ", or save with `foreshore salvage` what does not depend on it";
-
-/// A file of a database is not there, and what is lost with it.
-fn missing(path: PathBuf, lost: &str, more: &str) -> StorageError {
-    StorageError::corrupt_file(path, format!("it is missing, {lost}; put it back or open a backup{more}"))
 }
