@@ -196,6 +196,8 @@ impl Engine {
     /// As [`Engine::drop_table`], with another limit to the wait.
     pub fn drop_table_within(self: &Arc<Engine>, name: &str, wait: Duration) -> Result<bool, TxnError> {
         self.core.check_open()?;
+        // Before the wait: what reads would hold it up, and nothing could come of it.
+        self.core.check_writable()?;
         catalog::drop_table(self, name, wait)
     }
 

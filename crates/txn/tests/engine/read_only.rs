@@ -6,6 +6,7 @@ use foreshore_base::StorageError;
 use foreshore_env::{
     disk::Disk,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{Durability, EngineOptions, TxnError};
@@ -57,6 +58,12 @@ fn reading_changes_nothing_and_writing_is_refused() {
     txn.commit(Durability::Sync).unwrap();
     refused(engine.create_table("u", b"").map(drop));
     refused(engine.drop_table("t").map(drop));
+    refused(engine.drop_table("u").map(drop));
+    // It waited for whoever reads, and then for nothing.
+    let mut reader = begin(&engine);
+    assert!(reader.get(&table, &3_u32.to_be_bytes(), |_| ()).unwrap().is_some());
+    refused(engine.drop_table_within("t", Duration::from_millis(300)).map(drop));
+    reader.commit(Durability::Sync).unwrap();
     refused(engine.checkpoint().map_err(Into::into));
     engine.close().unwrap();
     assert_eq!(everything(&disk), before);
