@@ -26,7 +26,7 @@ impl Database {
     /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but [`Error::OutcomeUnknown`] the table is
     /// there.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
-        self.drop_table_within(name, nested::at_most(DROP_WAIT))
+        nested::at_most(DROP_WAIT, |wait| self.drop_table_within(name, wait))
     }
 
     /// As [`Database::drop_table`], with another limit to the wait.

@@ -227,20 +227,12 @@ impl Database {
         deadline: Option<Instant>,
     ) -> Result<Transaction> {
         let inner = &self.inner;
-        let mut txn = begun.map_err(|error| Error::from_operation(error, inner))?;
-        self.set_up(&mut txn, options, deadline);
+        let txn = begun.map_err(|error| Error::from_operation(error, inner))?;
         let durability = options.durability.unwrap_or(inner.options.durability);
         let database = inner.handle(txn.place());
-        Ok(Transaction::new(txn, database, durability))
-    }
-
-    /// What a transaction can change of itself, as the options have it.
-    pub(crate) fn set_up(&self, txn: &mut Txn, options: &TransactOptions, deadline: Option<Instant>) {
-        txn.set_deadline(deadline);
-        txn.set_lock_timeout(options.longest_wait(&self.inner.options));
-        txn.set_no_wait(options.no_wait);
-        txn.set_read_mode(options.read_mode.unwrap_or_default());
-        txn.set_isolation(options.isolation.unwrap_or(self.inner.options.isolation));
+        let mut tx = Transaction::new(txn, database, durability);
+        tx.set_up(options, &inner.options, deadline);
+        Ok(tx)
     }
 
     /// What plans the transactions of these options, if they are planned.
@@ -324,7 +316,7 @@ impl Database {
     /// [`Error::Busy`], at once, while prepared transactions wait for a decision; what [`Database::begin`] fails with;
     /// [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.verify_within(nested::at_most(VERIFY_WAIT))
+        nested::at_most(VERIFY_WAIT, |wait| self.verify_within(wait))
     }
 
     /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.

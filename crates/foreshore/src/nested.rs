@@ -8,7 +8,11 @@ use std::cell::Cell;
 
 use foreshore_env::{thread_local, time::Duration};
 
-use crate::{database::Database, transact::TransactOptions};
+use crate::{
+    database::Database,
+    error::{Error, Result},
+    transact::TransactOptions,
+};
 
 /// How long a transaction within the body of another waits for a lock, if nobody has said how long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,7 +53,11 @@ pub(crate) fn lock_timeout() -> Option<Duration> {
     (BODIES.with(Cell::get) > 0).then_some(PATIENCE)
 }
 
-/// How long a call waits for others whose limit nobody has said, and that is `usual` otherwise.
-pub(crate) fn at_most(usual: Duration) -> Duration {
-    lock_timeout().map_or(usual, |limit| limit.min(usual))
+/// A call that waits for others, whose limit nobody has said, and that is `usual` otherwise. Its error says if that is
+/// less here.
+pub(crate) fn at_most<R>(usual: Duration, call: impl FnOnce(Duration) -> Result<R>) -> Result<R> {
+    match lock_timeout() {
+        Some(limit) if limit < usual => call(limit).map_err(Error::within_body),
+        _ => call(usual),
+    }
 }

@@ -179,9 +179,10 @@ impl Inner {
                 made.map_err(|error| asker.fail(self, error))
             }
             None => {
-                let made =
-                    self.engine.whole().create_table_within(name, meta.as_bytes(), nested::lock_timeout());
-                made.map_err(|error| Error::from_operation(error, self))
+                let limit = nested::lock_timeout();
+                let made = self.engine.whole().create_table_within(name, meta.as_bytes(), limit);
+                let failed = made.map_err(|error| Error::from_operation(error, self));
+                if limit.is_some() { failed.map_err(Error::within_body) } else { failed }
             }
         }
     }

@@ -103,11 +103,18 @@ impl TransactOptions {
         Instant::now().checked_add(self.deadline?)
     }
 
-    /// How long each wait for a lock lasts of a transaction that this thread begins.
+    /// How long each wait for a lock lasts of a transaction that this thread begins, and whether that is so because it
+    /// does within the body of another one (DB-11).
     #[inline]
-    pub(crate) fn longest_wait(&self, database: &Options) -> Option<Duration> {
+    pub(crate) fn longest_wait(&self, database: &Options) -> (Option<Duration>, bool) {
         let default = Some(database.lock_timeout).filter(|timeout| !timeout.is_zero());
-        self.lock_timeout.or(default).or_else(nested::lock_timeout)
+        match self.lock_timeout.or(default) {
+            None => {
+                let limit = nested::lock_timeout();
+                (limit, limit.is_some())
+            }
+            said => (said, false),
+        }
     }
 
     /// The age that it was given.
@@ -202,7 +209,7 @@ impl<'a> Session<'a> {
 
     /// Undoes what reconnaissance may have set.
     pub(crate) fn set_up(&self, tx: &mut Transaction, options: &TransactOptions, deadline: Option<Instant>) {
-        self.database().set_up(tx.txn(), options, deadline);
+        tx.set_up(options, self.database().options(), deadline);
     }
 }
 

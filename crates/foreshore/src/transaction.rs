@@ -141,7 +141,7 @@ impl Transaction {
 
     pub(crate) fn new(txn: Txn, database: Handle<Inner>, durability: Durability) -> Transaction {
         Transaction {
-            asker: Asker { txn, victim: None },
+            asker: Asker { txn, victim: None, within_body: false },
             database,
             durability,
             cancel: None,

@@ -218,6 +218,10 @@ fn a_body_does_not_wait_for_ever_for_what_it_has_submitted() {
             Err(Error::LockTimeout(refused)) => {
                 assert_eq!(refused.lock_timeout, Some(Duration::from_secs(10)));
                 assert_eq!(refused.wait.is_none(), full);
+                // To raise it makes it worse.
+                assert!(refused.within_body);
+                let said = Error::LockTimeout(refused).to_string();
+                assert!(!said.contains("raise") && said.contains("not within its body"), "{said}");
             }
             result => panic!("{result:?}"),
         }

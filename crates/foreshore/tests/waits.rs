@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foreshore::{Database, Error, Result, TableDefinition, TableLock, TransactOptions, Transaction};
+use foreshore::{
+    Database, Error, RefusedLock, Result, TableDefinition, TableLock, TransactOptions, Transaction,
+};
 
 const TABLE: TableDefinition<u32, u32> = TableDefinition::new("table");
 
@@ -553,11 +555,15 @@ fn a_transaction_within_the_body_of_another_does_not_wait_for_it_for_ever() {
             tx.put(TABLE, 10, 1)?;
             db.transact_with(&options, |inner| inner.put(TABLE, 10, 2))
         });
-        assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
-        begun.elapsed()
+        let Err(Error::LockTimeout(lock)) = result else { panic!("{result:?}") };
+        (begun.elapsed(), lock)
     };
-    assert!(inner(Some(DEADLINE)) < Duration::from_secs(10));
-    let waited = inner(None);
+    let (waited, lock) = inner(Some(DEADLINE));
+    assert!(waited < Duration::from_secs(10));
+    assert_eq!((lock.within_body, lock.lock_timeout), (false, Some(DEADLINE)));
+    let (waited, lock) = inner(None);
+    assert_eq!((lock.within_body, lock.lock_timeout), (true, Some(Duration::from_secs(10))));
+    assert_advice_is_to_nest_nothing(lock);
     assert!(waited >= Duration::from_secs(10) && waited < SOON, "{waited:?}");
     // Behind it, and after a panic in a body, all is as before.
     let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -573,6 +579,13 @@ fn a_transaction_within_the_body_of_another_does_not_wait_for_it_for_ever() {
         holder.commit().unwrap();
         assert_eq!(waiter.join().unwrap().unwrap(), Some(3));
     });
+}
+
+/// To wait longer, as the error advised, would only have made it worse.
+fn assert_advice_is_to_nest_nothing(lock: Box<RefusedLock>) {
+    let said = Error::LockTimeout(lock).to_string();
+    assert!(said.contains("in its way: transaction") && said.contains("not within its body"), "{said}");
+    assert!(!said.contains("raise") && !said.contains("wait longer"), "{said}");
 }
 
 /// A table that is not there is made by a transaction of its own, which waited as if nobody had said how long.
@@ -817,7 +830,9 @@ fn a_drop_or_a_check_within_a_body_does_not_wait_for_it_for_a_minute() {
             tx.put(TABLE, 10, 1)?;
             call(&db)
         });
-        assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
+        let Err(Error::LockTimeout(lock)) = result else { panic!("{result:?}") };
+        assert!(lock.within_body && lock.lock_timeout.is_none());
+        assert_advice_is_to_nest_nothing(lock);
         let waited = begun.elapsed();
         assert!(waited >= Duration::from_secs(10) && waited < Duration::from_secs(50), "{waited:?}");
     }

@@ -8,6 +8,7 @@ use std::{
 use foreshore_env::{sync::Arc, time::Duration};
 use foreshore_txn::{DeadlockReport, Holder, Refusal};
 
+use super::Error;
 use crate::{
     database::Inner,
     view::{DeadlockView, Names, WaitView, wish_of},
@@ -61,13 +62,23 @@ pub struct RefusedLock {
     /// The global ids of those among them that are prepared: each stays in the way until somebody decides about it.
     pub prepared: Vec<Vec<u8>>,
     /// The [`lock_timeout`](crate::TransactOptions::lock_timeout) that had passed. `None`: it was a deadline, or
-    /// nothing was waited for.
+    /// nothing was waited for, or it was a call that waits by itself, as [`Database::verify`](crate::Database::verify)
+    /// does.
     pub lock_timeout: Option<Duration>,
+    /// The limit that had passed, 10 s, was set because what waited had begun within the body of another transaction
+    /// (see [`Database::transact`](crate::Database::transact)). That one may be in the way; then no wait is long enough.
+    pub within_body: bool,
 }
 
 /// What to do about a prepared transaction that is in the way: waiting does not help.
 const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or, \
      after this program has closed the database, by `foreshore prepared`";
+
+/// Until when something waited whose limit is that of DB-11.
+const WITHIN_BODY: &str = "as long as what begins within the body of another transaction waits";
+/// What to do then: to wait longer does not help.
+const NOT_WITHIN: &str =
+    "that other transaction may be in the way: do this with it, or after it, not within its body";
 
 /// What an error adds that counts too many transactions, so many of which are prepared: how many, and what to do about
 /// them.
@@ -90,12 +101,20 @@ impl RefusedLock {
             prepared: prepared.map(|prepared| prepared.global_id).collect(),
             holders: refusal.holders,
             lock_timeout: refusal.timeout,
+            within_body: false,
         }
     }
 
-    /// Of what was submitted and not begun in time; `limit`: if that was not its deadline.
+    /// Of what was submitted and not begun in time; `limit`: that of the body in which it was, if it was not its
+    /// deadline.
     pub(crate) fn not_begun(limit: Option<Duration>) -> RefusedLock {
-        RefusedLock { wait: None, holders: Vec::new(), prepared: Vec::new(), lock_timeout: limit }
+        RefusedLock {
+            wait: None,
+            holders: Vec::new(),
+            prepared: Vec::new(),
+            lock_timeout: limit,
+            within_body: limit.is_some(),
+        }
     }
 
     pub(super) fn timed_out(&self) -> String {
@@ -103,16 +122,15 @@ impl RefusedLock {
             Some(wait) => wait.to_string(),
             None => "waited for others that did not finish".to_owned(),
         };
-        let (until, longer) = match self.lock_timeout {
-            Some(limit) => {
-                (format!("which is its lock_timeout ({} ms)", limit.as_millis()), "raise lock_timeout")
-            }
-            None => ("until its deadline".to_owned(), "wait longer"),
+        let (until, next) = match self.lock_timeout {
+            _ if self.within_body => (WITHIN_BODY.to_owned(), NOT_WITHIN),
+            Some(limit) => (
+                format!("which is its lock_timeout ({} ms)", limit.as_millis()),
+                "raise lock_timeout, or make those transactions shorter",
+            ),
+            None => ("until its deadline".to_owned(), "wait longer, or make those transactions shorter"),
         };
-        let next = match self.prepared[..] {
-            [] => format!("{longer}, or make those transactions shorter"),
-            _ => DECIDE.to_owned(),
-        };
+        let next = if self.prepared.is_empty() { next } else { DECIDE };
         format!("{waited}, {until}{}; {next}", self.held_by())
     }
 
@@ -132,6 +150,17 @@ impl RefusedLock {
             text.push_str(&holder.to_string());
         }
         text
+    }
+}
+
+impl Error {
+    /// Of a wait whose limit was set because it began within the body of a transaction (DB-11).
+    #[cold]
+    pub(crate) fn within_body(mut self) -> Error {
+        if let Error::LockTimeout(lock) = &mut self {
+            lock.within_body = true;
+        }
+        self
     }
 }
 

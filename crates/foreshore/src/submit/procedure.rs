@@ -308,7 +308,7 @@ impl Database {
     ) -> Result<Serving<P>> {
         let partitions = self.partitions()?;
         let mut options = options.clone();
-        nested::bound(&mut options, self);
+        let body_limit = nested::bound(&mut options, self);
         let procedures: Vec<P> = procedures.into_iter().collect();
         let desk = Arc::new(Desk {
             stopped: AtomicBool::new(false),
@@ -329,7 +329,8 @@ impl Database {
             let mut served = Served { procedure: Some(procedure), options: options.clone(), desk };
             match served.draw(self, Steps::default()) {
                 Some((options, planner)) => {
-                    partitions.submit(Box::new(Task::new(self.clone(), options, planner, served)));
+                    let task = Task::new(self.clone(), options, planner, served).with_body_limit(body_limit);
+                    partitions.submit(Box::new(task));
                 }
                 None => served.leave(End::Done),
             }

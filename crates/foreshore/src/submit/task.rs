@@ -58,6 +58,8 @@ pub(super) struct Task<C: Client> {
     deadline: Option<Instant>,
     /// How long it waits to be begun, until when: beside its deadline, for what was submitted within a body (DB-11).
     patience: Option<(Duration, Instant)>,
+    /// The limit to its waits for locks that it has from the body in which it was submitted or served (DB-11).
+    body_limit: Option<Duration>,
     planner: Planner<'static>,
     client: C,
     /// Who submitted it, or serves it.
@@ -100,6 +102,7 @@ impl<C: Client> Task<C> {
             deadline: options.deadline_from_now(),
             options,
             patience: None,
+            body_limit: None,
             planner,
             client,
             wanted_at: Location::caller(),
@@ -113,10 +116,21 @@ impl<C: Client> Task<C> {
         }
     }
 
-    /// This task, which waits for so long at most to be begun.
+    /// This task, submitted in a body, which waits for so long at most to be begun, or in none.
     pub(super) fn with_patience(mut self, patience: Option<Duration>) -> Task<C> {
         self.patience = patience.and_then(|most| Some((most, Instant::now().checked_add(most)?)));
+        self.with_body_limit(patience)
+    }
+
+    /// This task, whose waits for locks have this limit because it was begun in a body.
+    pub(super) fn with_body_limit(mut self, limit: Option<Duration>) -> Task<C> {
+        self.body_limit = limit;
         self
+    }
+
+    /// Whether it has that limit still: what a procedure draws may say another one.
+    fn is_within_body(&self) -> bool {
+        self.body_limit.is_some() && self.options.lock_timeout == self.body_limit
     }
 
     /// Tells how it ended.
@@ -171,6 +185,9 @@ impl<C: Client> Task<C> {
             }
             begun => begun?,
         };
+        if self.is_within_body() {
+            tx.note_within_body();
+        }
         let Task { client, planner, .. } = self;
         self.age = Some(tx.age().0);
         // ORTHRUS-3.
@@ -182,6 +199,9 @@ impl<C: Client> Task<C> {
             return tx.rollback().map(|()| None);
         }
         session.set_up(&mut tx, &self.options, self.deadline);
+        if self.is_within_body() {
+            tx.note_within_body();
+        }
         Ok(Some((tx, footprint?)))
     }
 
@@ -239,8 +259,13 @@ impl<C: Client> Task<C> {
     fn again_after(&mut self, error: Error) -> Then<C::Output> {
         let Some(database) = &self.database else { return Then::End(Ended::Failed(error)) };
         self.failures.note(&error, &self.options);
+        let refused = matches!(error, Error::Deadlock(_));
         match self.failures.runs_again(error, database, &self.options, self.deadline) {
             Ok(pause) => Then::Later(pause),
+            // Of waits that a policy refused: those have no other limit.
+            Err(error @ Error::LockTimeout(_)) if self.is_within_body() && refused => {
+                Then::End(Ended::Failed(error.within_body()))
+            }
             Err(error) => Then::End(Ended::Failed(error)),
         }
     }

@@ -199,12 +199,14 @@ impl Failures {
         let mut longest = LONGEST_PAUSE.min(until_deadline);
         if let Some(victim) = refused(&error)
             && let Some(since) = self.waits_since
-            && let Some(timeout) = options.longest_wait(database.options())
+            && let (Some(timeout), within_body) = options.longest_wait(database.options())
         {
             let until_timeout = left(since.checked_add(timeout));
             if until_timeout.is_zero() {
                 let refusal = victim.refusal(now.saturating_duration_since(since), Some(timeout));
-                return Err(Error::LockTimeout(Box::new(RefusedLock::new(*refusal, Some(database.inner())))));
+                let lock = RefusedLock::new(*refusal, Some(database.inner()));
+                let error = Error::LockTimeout(Box::new(lock));
+                return Err(if within_body { error.within_body() } else { error });
             }
             longest = longest.min(until_timeout);
         }

@@ -14,6 +14,8 @@ pub(crate) struct Asker {
     pub(crate) txn: Txn,
     /// The deadlock that ended it, whatever the caller made of that error.
     pub(super) victim: Option<Arc<Victim>>,
+    /// Whether the limit to its waits is there because it began within the body of another one (DB-11).
+    pub(super) within_body: bool,
 }
 
 impl Asker {
@@ -22,6 +24,9 @@ impl Asker {
     pub(crate) fn fail(&mut self, database: &Inner, error: TxnError) -> Error {
         match Error::from_operation(error, database) {
             Error::Deadlock(report) => Error::Deadlock(Arc::clone(self.victim.insert(report))),
+            Error::LockTimeout(lock) if self.within_body && lock.lock_timeout.is_some() => {
+                Error::LockTimeout(lock).within_body()
+            }
             error => error,
         }
     }

@@ -4,6 +4,7 @@ use foreshore_env::time::{Duration, Instant};
 use foreshore_txn::{CancelToken, ReadMode};
 
 use super::Transaction;
+use crate::{Options, transact::TransactOptions};
 
 /// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
 ///
@@ -29,6 +30,28 @@ impl CancelHandle {
 }
 
 impl Transaction {
+    /// What it can change of itself, as the options have it.
+    pub(crate) fn set_up(
+        &mut self,
+        options: &TransactOptions,
+        database: &Options,
+        deadline: Option<Instant>,
+    ) {
+        let (lock_timeout, within_body) = options.longest_wait(database);
+        self.asker.within_body = within_body;
+        let txn = &mut self.asker.txn;
+        txn.set_deadline(deadline);
+        txn.set_lock_timeout(lock_timeout);
+        txn.set_no_wait(options.no_wait);
+        txn.set_read_mode(options.read_mode.unwrap_or_default());
+        txn.set_isolation(options.isolation.unwrap_or(database.isolation));
+    }
+
+    /// The limit to its waits is that of whoever has begun it within a body (DB-11): errors say so.
+    pub(crate) fn note_within_body(&mut self) {
+        self.asker.within_body = true;
+    }
+
     /// How it reads: as its options have it, or with locks, when [`Database::transact`](crate::Database::transact) runs
     /// it again because what it had read without was changed by others.
     pub fn read_mode(&self) -> ReadMode {
@@ -43,6 +66,7 @@ impl Transaction {
     /// How long each of its waits for a lock may last, until it fails with
     /// [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes.
     pub fn set_lock_timeout(&mut self, timeout: Option<Duration>) {
+        self.asker.within_body = false;
         self.asker.txn.set_lock_timeout(timeout);
     }
 
