@@ -39,7 +39,7 @@ pub(crate) use workload::WorkloadArgs;
 
 use crate::{
     bench::progress::Progress,
-    directory::Directory,
+    directory::{self, Directory},
     output::{CliError, json_line, judged},
 };
 
@@ -164,10 +164,10 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
     match args.what {
         What::Workload(workload) => run_workload(workload),
         What::Compare(args) => compare::run(&args),
-        What::Latch(args) => latch::run(&args),
-        What::Granularity(args) => granularity::run(&args),
-        What::Locks(args) => locks::run(&args),
-        What::Intent(args) => intent::run(&args),
+        What::Latch(args) => interruptible(args.json(), || latch::run(&args)),
+        What::Granularity(args) => interruptible(args.json(), || granularity::run(&args)),
+        What::Locks(args) => interruptible(args.json(), || locks::run(&args)),
+        What::Intent(args) => interruptible(args.json(), || intent::run(&args)),
         What::Ladder(args) => ladder::run(&args),
         What::Log(args) => log::run(args),
         What::Checkpoint(args) => checkpoint::run(args),
@@ -175,11 +175,17 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Dreadlocks(args) => args.side_by_side()?.run(),
         What::Nodeadlock(args) => args.side_by_side()?.run(),
         What::Keyrange(args) => args.side_by_side()?.run(),
-        What::Memory(args) => memory::run(&args),
+        What::Memory(args) => interruptible(args.json(), || memory::run(&args)),
         What::Constants(args) => constants::run(&args),
         What::Elr(args) => commit::run_elr(&args),
         What::Killpolicy(args) => commit::run_kill(&args),
     }
+}
+
+/// Runs what has no directory; an interruption ends it as it does all others.
+fn interruptible(json: bool, run: impl FnOnce() -> Result<ExitCode, CliError>) -> Result<ExitCode, CliError> {
+    directory::end_when_interrupted(json)?;
+    run()
 }
 
 fn run_workload(workload: WorkloadArgs) -> Result<ExitCode, CliError> {

@@ -66,33 +66,15 @@ impl Directory {
         Ok(Directory { path, temporary: true })
     }
 
-    /// Lets an interruption (Ctrl-C, or a request to terminate) end the program with an error, which is an object, too,
-    /// for a program (`json`). A temporary directory is removed before; of another one it is said that it is left. Once
-    /// in a program.
+    /// As [`end_when_interrupted`]. A temporary directory is removed before; of another one it is said that it is left.
     pub(crate) fn end_when_interrupted(&self, json: bool) -> Result<(), CliError> {
         let (path, temporary) = (self.path.clone(), self.temporary);
-        ctrlc::set_handler(move || {
-            // Release; the partner is the load by whoever ends the program meanwhile.
-            INTERRUPTION.store(true, Ordering::Release);
+        end_when_interrupted_after(json, move || {
             if temporary {
                 remove(&path);
             }
-            let left = (!temporary).then(|| path.clone());
-            let telling = thread::spawn(move || {
-                if io::stderr().is_terminal() {
-                    // The line of a progress bar ends here. If nobody can read it, nobody misses it.
-                    let _ = writeln!(io::stderr().lock());
-                }
-                interrupted(left.as_ref()).report(json);
-            });
-            // Whoever reads it may have stopped to, with somebody else in the middle of a line.
-            let begun = Instant::now();
-            while !telling.is_finished() && begun.elapsed() < TELLING {
-                thread::sleep(Duration::from_millis(1));
-            }
-            process::exit(INTERRUPTED);
+            (!temporary).then(|| path.clone())
         })
-        .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -108,6 +90,38 @@ impl Directory {
     pub(crate) fn keep(&mut self) {
         self.temporary = false;
     }
+}
+
+/// Lets an interruption (Ctrl-C, or a request to terminate) end the program with an error, which is an object, too, for
+/// a program (`json`). Once in a program.
+pub(crate) fn end_when_interrupted(json: bool) -> Result<(), CliError> {
+    end_when_interrupted_after(json, || None)
+}
+
+/// `tidy`: what is done before; it gives the directory that is left.
+fn end_when_interrupted_after(
+    json: bool,
+    mut tidy: impl FnMut() -> Option<PathBuf> + Send + 'static,
+) -> Result<(), CliError> {
+    ctrlc::set_handler(move || {
+        // Release; the partner is the load by whoever ends the program meanwhile.
+        INTERRUPTION.store(true, Ordering::Release);
+        let left = tidy();
+        let telling = thread::spawn(move || {
+            if io::stderr().is_terminal() {
+                // The line of a progress bar ends here. If nobody can read it, nobody misses it.
+                let _ = writeln!(io::stderr().lock());
+            }
+            interrupted(left.as_ref()).report(json);
+        });
+        // Whoever reads it may have stopped to, with somebody else in the middle of a line.
+        let begun = Instant::now();
+        while !telling.is_finished() && begun.elapsed() < TELLING {
+            thread::sleep(Duration::from_millis(1));
+        }
+        process::exit(INTERRUPTED);
+    })
+    .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))
 }
 
 impl Drop for Directory {

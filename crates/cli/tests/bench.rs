@@ -327,6 +327,12 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 /// printed, and said.
 #[track_caller]
 fn interrupted(arguments: &str, directory: &Path) -> (String, String) {
+    interrupted_when(arguments, directory, |_| entries(directory) == 1)
+}
+
+/// Interrupts a run, in `directory`, once its process is `ready`; what it has printed, and said.
+#[track_caller]
+fn interrupted_when(arguments: &str, directory: &Path, ready: impl Fn(u32) -> bool) -> (String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
         .args(arguments.split(' '))
         .env("TMPDIR", directory)
@@ -335,7 +341,7 @@ fn interrupted(arguments: &str, directory: &Path) -> (String, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_for("making a database", || entries(directory) == 1);
+    wait_for("getting ready", || ready(child.id()));
     let interrupted =
         Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success();
     assert!(interrupted);
@@ -362,6 +368,35 @@ fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
         let (printed, _) = interrupted(&format!("{run} --json"), directory.path());
         let told: serde_json::Value =
             serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+        assert_eq!(told["error"]["code"], "interrupted", "{run}");
+    }
+}
+
+/// Whether the process catches the signal of Ctrl-C.
+fn catches_interruptions(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (2 - 1) != 0
+}
+
+/// What has no directory: it ended by the signal itself, and said nothing.
+#[test]
+fn an_interruption_ends_what_measures_a_part() {
+    for run in [
+        "bench latch --seconds 60",
+        "bench granularity --seconds 60",
+        "bench locks --seconds 60",
+        "bench intent",
+        "bench memory",
+        "bench log --seconds 60",
+        "bench log --seconds 60 --dir log",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (printed, said) =
+            interrupted_when(&format!("{run} --json"), directory.path(), catches_interruptions);
+        assert!(said.contains("error: interrupted"), "{run}: {said}");
+        let told: serde_json::Value =
+            serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{run}: {error}: {printed}"));
         assert_eq!(told["error"]["code"], "interrupted", "{run}");
     }
 }

@@ -104,7 +104,6 @@ impl GranularityArgs {
     }
 
     /// Whether it is to be told to programs.
-    #[cfg(foreshore_sim)]
     pub(crate) fn json(&self) -> bool {
         self.common.json
     }

@@ -102,7 +102,6 @@ impl IntentArgs {
     }
 
     /// Whether it is to be told to programs.
-    #[cfg(foreshore_sim)]
     pub(crate) fn json(&self) -> bool {
         self.common.json
     }

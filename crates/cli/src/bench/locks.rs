@@ -110,7 +110,6 @@ impl LocksArgs {
     }
 
     /// Whether it is to be told to programs.
-    #[cfg(foreshore_sim)]
     pub(crate) fn json(&self) -> bool {
         self.common.json
     }

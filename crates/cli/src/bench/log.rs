@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::{
     bench::parse_measured,
-    directory::Directory,
+    directory::{self, Directory},
     output::{CliError, json_line, line},
 };
 
@@ -69,6 +69,10 @@ pub(super) fn run(args: LogArgs) -> Result<ExitCode, CliError> {
         Some(path) => Some(Directory::choose(Some(path), "bench")?),
         None => None,
     };
+    match &directory {
+        Some(directory) => directory.end_when_interrupted(args.json)?,
+        None => directory::end_when_interrupted(args.json)?,
+    }
     let all = LogInsert::ALL.to_vec();
     let run = LogRun {
         inserts: if args.inserts.is_empty() { all } else { args.inserts },

@@ -41,7 +41,6 @@ impl MemoryArgs {
     }
 
     /// Whether it is to be told to programs.
-    #[cfg(foreshore_sim)]
     pub(crate) fn json(&self) -> bool {
         self.common.json
     }
