@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::{
     bench::parse_seconds,
     dump::cell::escape,
-    output::{CliError, json_line, line, shown_path},
+    output::{CliError, json_line, judged, line, shown_path},
     prepared::in_its_way,
     settings::Settings,
     verify::open_to_change,
@@ -74,7 +74,8 @@ Examples:
   foreshore drop bank.foreshore history
   foreshore drop bank.foreshore history --compact
 
-Exit status: 0 the table is gone, 1 the database is damaged, 2 there is no such table, or it could not be dropped.";
+Exit status: 0 the table is gone, 1 the database is damaged (that is also found when the
+pages of a dropped table are freed, which is gone all the same), 2 there is no such table, or it could not be dropped.";
 
 #[derive(Serialize)]
 struct Compacted {
@@ -190,11 +191,13 @@ fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
     })
 }
 
+/// Tells the outcome. Pages that cannot be freed are damaged.
 fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
-    if json {
-        json_line(outcome)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let printed = if json { json_line(outcome) } else { print(outcome) };
+    judged(printed, outcome.drop_failures.is_empty())
+}
+
+fn print(outcome: &Outcome) -> Result<(), CliError> {
     if let Some(table) = &outcome.dropped {
         // Names may have anything in them.
         let table = escape(table.as_bytes());
@@ -220,6 +223,9 @@ fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
     for failure in &outcome.drop_failures {
         line(failure)?;
     }
+    if !outcome.drop_failures.is_empty() {
+        line(format!("  next: foreshore verify {}", outcome.database.display()))?;
+    }
     let unfinished = outcome.dropped_left.saturating_sub(outcome.drop_failures.len() as u64);
     if unfinished > 0 {
         line(format!(
@@ -227,5 +233,5 @@ fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
             outcome.database.display()
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
