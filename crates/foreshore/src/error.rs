@@ -229,6 +229,9 @@ pub enum Error {
     /// There is no space on the disk, or none for this user (a quota, or a limit on the size of files), or the log needs
     /// another file and for the moment none can be opened. The operation is undone. What has begun can end, and the
     /// database can be read, closed and opened; changes are accepted again as soon as there is space.
+    ///
+    /// Where a file would grow beyond such a limit (`ulimit -f`), the system ends the process by the signal `SIGXFSZ`,
+    /// but for one that ignores or catches it: a program that wants this error there has to (the program `foreshore` does).
     #[error("the disk is full: cannot {action} {}: {reason}; make room there and continue", path.display())]
     DiskFull {
         /// What was attempted, as a verb phrase.
@@ -261,10 +264,7 @@ pub enum Error {
         detail: String,
     },
     /// The database is in a format that this version cannot use.
-    #[error(
-        "{} has format {found}, this version reads formats up to {supported}; open it with a matching version of Foreshore, dump it there and load it here",
-        path.display()
-    )]
+    #[error("{} has format {found}, this version reads formats up to {supported}; open it with a matching version of Foreshore, dump it there and load it here", path.display())]
     UpgradeRequired {
         /// The file that says so.
         path: PathBuf,
