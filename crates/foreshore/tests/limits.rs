@@ -388,6 +388,33 @@ fn no_more_files_of_the_log_count_than_may_be_open() {
     }
 }
 
+/// How large they are was fixed when the database was made: the least log is four of its own, whatever the option says.
+#[test]
+fn a_small_log_opens_again_without_the_size_of_its_files() {
+    const SEGMENT: u64 = 256 << 10;
+    let disk = FaultyDisk::new();
+    let open =
+        |options: Options| Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db");
+    let of = |log_bytes, log_segment_bytes| Options { log_bytes, log_segment_bytes, ..small() };
+    let usual = Options::default().log_segment_bytes;
+    let first = open(of(4 * SEGMENT, usual)).unwrap_err().to_string();
+    assert!(first.contains("log_segment_bytes"), "{first}");
+    goes_on(&open(of(4 * SEGMENT, SEGMENT)).unwrap());
+    for log_segment_bytes in [usual, SEGMENT, 2 * SEGMENT] {
+        goes_on(&open(of(4 * SEGMENT, log_segment_bytes)).unwrap());
+        let refused = open(of(4 * SEGMENT - 1, log_segment_bytes)).unwrap_err();
+        assert!(matches!(&refused, Error::InvalidOption { name, .. } if name == "log_bytes"), "{refused}");
+        let said = refused.to_string();
+        assert_eq!(said.contains("was made"), log_segment_bytes > SEGMENT, "{said}");
+    }
+    // Larger ones are no reason to refuse what was not refused before.
+    let disk = FaultyDisk::new();
+    let open =
+        |options: Options| Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db");
+    goes_on(&open(of(64 * SEGMENT, 4 * SEGMENT)).unwrap());
+    goes_on(&open(of(8 * SEGMENT, SEGMENT)).unwrap());
+}
+
 #[test]
 fn files_of_the_log() {
     const SEGMENT: u64 = 256 << 10;

@@ -187,6 +187,11 @@ impl Engine {
         })
     }
 
+    /// How large the log's segments are of the database in a directory, if there is one that says it. Opens nothing.
+    pub fn log_segment_bytes(disk: &dyn Disk, directory: &Path) -> Option<u64> {
+        Log::segment_bytes_in(disk, &directory.join(LOG)).ok()?
+    }
+
     /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most
     /// [`DROP_WAIT`], until no transaction uses it. Its pages are freed in the background.
     pub fn drop_table(self: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {

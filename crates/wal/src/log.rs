@@ -111,6 +111,15 @@ impl Log {
         survey::survey(disk, directory)
     }
 
+    /// The size of the segments of the log in a directory, which was fixed when it was made; `None` if no segment says
+    /// it. Opens nothing, and may run beside whoever has the log open.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn segment_bytes_in(disk: &dyn Disk, directory: &Path) -> Result<Option<u64>> {
+        survey::segment_bytes(disk, directory)
+    }
+
     fn start(core: Core) -> Result<Arc<Log>> {
         let log = Log { core: Arc::new(core), threads: Mutex::default() };
         log.core.name_for_simulation();

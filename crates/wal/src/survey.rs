@@ -1,4 +1,5 @@
-//! What the segments of a log say by themselves, where nobody knows the log's id: for salvage.
+//! What the segments of a log say by themselves, where nobody knows the log's id: for salvage, and for whoever asks
+//! before the log is opened.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use foreshore_env::disk::{Disk, OpenMode};
 
 use crate::{
     frame::word_at,
-    segment::{self, HEADER_USED_BYTES},
+    segment::{self, Geometry, HEADER_USED_BYTES},
     store,
 };
 
@@ -16,14 +17,7 @@ use crate::{
 pub(crate) fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, Lsn)>> {
     let mut found: Option<(u64, u64)> = None;
     for (base, path) in store::list(disk, directory)?.segments.into_iter().rev() {
-        let mut header = [0; HEADER_USED_BYTES];
-        let Ok(file) = disk.open(&path, OpenMode::Read) else { continue };
-        if file.read_exact_at(&mut header, 0).is_err() {
-            continue;
-        }
-        // The header's own id: what is asked is whether the rest of it is sound.
-        let id = word_at(&header, 16);
-        let Ok(geometry) = segment::decode_header(&header, &path, id, base) else { continue };
+        let Some((id, geometry)) = sound_header(disk, &path, base) else { continue };
         match found {
             None => found = Some((id, base)),
             Some((newest, next)) if newest == id && base + geometry.segment_bytes() == next => {
@@ -33,4 +27,20 @@ pub(crate) fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, L
         }
     }
     Ok(found.map(|(id, base)| (id, Lsn(base))))
+}
+
+/// How large the segments of the log in a directory are, by the newest that has a sound header; `None` if none has.
+pub(crate) fn segment_bytes(disk: &dyn Disk, directory: &Path) -> Result<Option<u64>> {
+    let mut segments = store::list(disk, directory)?.segments.into_iter().rev();
+    let newest = segments.find_map(|(base, path)| sound_header(disk, &path, base));
+    Ok(newest.map(|(_, geometry)| geometry.segment_bytes()))
+}
+
+/// The id and the size in the header of a segment, if that can be read and is sound.
+fn sound_header(disk: &dyn Disk, path: &Path, base: u64) -> Option<(u64, Geometry)> {
+    let mut header = [0; HEADER_USED_BYTES];
+    disk.open(path, OpenMode::Read).ok()?.read_exact_at(&mut header, 0).ok()?;
+    // The header's own id: what is asked is whether the rest of it is sound.
+    let id = word_at(&header, 16);
+    Some((id, segment::decode_header(&header, path, id, base).ok()?))
 }

@@ -110,7 +110,7 @@ impl Builder {
     /// - [`Error::Poisoned`]: the log failed during the recovery.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
         let path = directory.as_ref().to_owned();
-        self.options.check()?;
+        self.options.check(|| Engine::log_segment_bytes(&*self.disk, &path))?;
         let mut options =
             EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
         options.locks.partitioner =

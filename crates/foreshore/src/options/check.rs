@@ -27,8 +27,9 @@ const MAX_RING_PLACES: usize = 1 << 24;
 pub(super) const MAX_LOCK_BUCKETS: usize = 1 << 24;
 
 impl Options {
-    /// Whether the values make sense alone and together.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Whether the values make sense alone and together, for a database whose log's files have the size that `made_with`
+    /// gives, if it is there.
+    pub(crate) fn check(&self, made_with: impl FnOnce() -> Option<u64>) -> Result<()> {
         let number = |count: usize| count.to_string();
         let pool = (MIN_POOL_FRAMES * PAGE_BYTES) as u64..=MAX_POOL_BYTES;
         self.between("pool_bytes", self.pool_bytes as u64, pool, units::format_bytes)?;
@@ -36,10 +37,19 @@ impl Options {
         let segments = MIN_SEGMENT_BYTES..=LogOptions::MAX_SEGMENT_BYTES;
         self.between("log_segment_bytes", self.log_segment_bytes, segments, units::format_bytes)?;
         let least_log = self.log_segment_bytes.next_power_of_two() * MIN_LOG_SEGMENTS;
-        self.require("log_bytes", self.log_bytes >= least_log, || {
-            let least = units::format_bytes(least_log);
-            format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes as a power of two")
-        })?;
+        if self.log_bytes < least_log {
+            // That of a database that is there was fixed when it was made, whatever the option says.
+            let made_with =
+                made_with().map(|bytes| bytes * MIN_LOG_SEGMENTS).filter(|least| *least < least_log);
+            let least = made_with.unwrap_or(least_log);
+            self.require("log_bytes", self.log_bytes >= least, || {
+                let of = match made_with {
+                    Some(_) => "the size of the log's files, which was fixed when the database was made",
+                    None => "log_segment_bytes as a power of two",
+                };
+                format!("at least {}, {MIN_LOG_SEGMENTS} times {of}", units::format_bytes(least))
+            })?;
+        }
         let (least, most) = (MIN_LOG_BUFFER_BYTES, LogOptions::MAX_BUFFER_BYTES);
         let fits = (least..=most).contains(&self.log_buffer_bytes);
         self.require("log_buffer_bytes", fits && self.log_buffer_bytes.is_power_of_two(), || {
@@ -117,7 +127,7 @@ mod tests {
             let unit = if matches!(name, "flush_interval" | "deadlock_timeout") { "us" } else { "" };
             let refused = |value: u64| {
                 let mut options = Options { log_segment_bytes: 1 << 20, ..Options::default() };
-                match options.set(name, &format!("{value}{unit}")).and_then(|()| options.check()) {
+                match options.set(name, &format!("{value}{unit}")).and_then(|()| options.check(|| None)) {
                     Ok(()) => false,
                     Err(Error::InvalidOption { name: named, .. }) if named == name => true,
                     Err(error) => panic!("{name} {value}: {error}"),
@@ -132,12 +142,13 @@ mod tests {
                 assert_eq!([most - 1, most, most + 1].map(refused), [false, false, true], "{name} to {most}");
             }
         }
-        let refused = |buckets| Options { lock_buckets: buckets, ..Options::default() }.check().is_err();
+        let refused =
+            |buckets| Options { lock_buckets: buckets, ..Options::default() }.check(|| None).is_err();
         assert_eq!([0, 16_777_216, 16_777_217].map(refused), [false, false, true]);
         // Powers of two only: the next ones are twice as large, or half.
         let refused = |bytes: u64| {
             let options = Options { log_buffer_bytes: bytes as usize, ..Options::default() };
-            options.check().is_err()
+            options.check(|| None).is_err()
         };
         let least = MIN_LOG_BUFFER_BYTES as u64;
         assert_eq!(
@@ -158,7 +169,7 @@ mod tests {
                 ring_capacity,
                 ..Options::default()
             };
-            match options.check() {
+            match options.check(|| None) {
                 Ok(()) => None,
                 Err(Error::InvalidOption { name, expected, .. }) => {
                     assert_eq!(name, "ring_capacity");
