@@ -143,10 +143,8 @@ pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
         .drop_table_within(&args.table, args.wait)
         .map_err(|error| in_its_way(error, &args.table, &args.directory))?;
     if !dropped {
-        return Err(CliError::usage(
-            format!("{} has no table {:?}", args.directory.display(), args.table),
-            format!("foreshore stat {} --quick", args.directory.display()),
-        ));
+        let hint = format!("foreshore stat {} --quick", args.directory.display());
+        return Err(CliError::no_such_table(&args.table, &args.directory, hint));
     }
     let deadline = Instant::now() + REAPER_WAIT;
     while is_freeing(&db) && Instant::now() < deadline {

@@ -97,10 +97,8 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
     if let Some(wanted) = args.table {
         tables.retain(|table| table.name == wanted);
         if tables.is_empty() {
-            return Err(CliError::usage(
-                format!("there is no table {wanted:?} in {}", args.directory.display()),
-                format!("`foreshore stat {}` shows those that there are", args.directory.display()),
-            ));
+            let hint = format!("`foreshore stat {}` shows those that there are", args.directory.display());
+            return Err(CliError::no_such_table(&wanted, &args.directory, hint));
         }
     }
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());

@@ -31,7 +31,7 @@ pub(crate) enum CliError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] foreshore::Error),
-    /// The database failed, and what a program would do next is not what the user does.
+    /// The database failed, or would have, and what a program would do next is not what the user does.
     #[error("{message}\n  next: {hint}")]
     Retold {
         /// The code of its error.
@@ -95,6 +95,13 @@ impl CliError {
     /// A [`CliError::Usage`] from its parts.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> CliError {
         CliError::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// There is no such table in the database, where `hint` says how to see which there are.
+    pub(crate) fn no_such_table(table: &str, database: &Path, hint: String) -> CliError {
+        let code = foreshore::Error::NoSuchTable { table: table.to_owned() }.code();
+        let message = format!("there is no table {table:?} in {}", database.display());
+        CliError::Retold { code, message, hint }
     }
 
     /// A [`CliError::Io`] from its parts; for `map_err`.

@@ -140,10 +140,11 @@ fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
 /// transaction has it: no other program has the database open.
 pub(crate) fn in_its_way(error: Error, table: &str, directory: &Path) -> CliError {
     match error {
-        Error::LockTimeout(_) | Error::WouldBlock(_) => CliError::usage(
-            format!("table {table:?} is in use: {error}"),
-            format!("commit or roll back what `foreshore prepared {}` lists", directory.display()),
-        ),
+        Error::LockTimeout(_) | Error::WouldBlock(_) => CliError::Retold {
+            code: error.code(),
+            message: format!("table {table:?} is in use: {error}"),
+            hint: format!("commit or roll back what `foreshore prepared {}` lists", directory.display()),
+        },
         error => error.into(),
     }
 }

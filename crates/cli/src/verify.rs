@@ -125,10 +125,13 @@ fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
     // Their locks would let it wait for nothing: nobody is here to decide.
     let undecided = db.prepared()?.len();
     if undecided > 0 {
-        return Err(CliError::usage(
-            format!("prepared transactions, {undecided} of them, are in the way of the check"),
-            format!("commit or roll back what `foreshore prepared {}` lists", args.directory.display()),
-        ));
+        let busy = Error::Busy { path: args.directory.clone(), reason: "" };
+        return Err(CliError::Retold {
+            // As the check itself would be refused.
+            code: busy.code(),
+            message: format!("prepared transactions, {undecided} of them, are in the way of the check"),
+            hint: format!("commit or roll back what `foreshore prepared {}` lists", args.directory.display()),
+        });
     }
     let report = db.verify()?;
     db.close()?;

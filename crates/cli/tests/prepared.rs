@@ -133,9 +133,9 @@ fn prepared_transactions_are_listed_and_decided_about() {
     let said = String::from_utf8(counted.stderr).unwrap();
     assert!(counted.status.code() == Some(2) && said.contains("prepared"), "{said}");
 
-    let verified =
-        Command::new(env!("CARGO_BIN_EXE_foreshore")).args(["verify", "db"]).current_dir(here).output();
-    let verified = verified.unwrap();
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+    let verified = verify.args(["verify", "db", "--json"]).current_dir(here).output().unwrap();
+    assert_eq!(code_of(&verified.stdout), "busy");
     let said = String::from_utf8(verified.stderr).unwrap();
     assert!(verified.status.code() == Some(2) && said.contains("foreshore prepared db"), "{said}");
 
@@ -147,6 +147,13 @@ fn prepared_transactions_are_listed_and_decided_about() {
 }
 
 /// Nobody is there to decide, so it would wait for ever.
+/// The code of a failure, on the last line of the output.
+fn code_of(stdout: &[u8]) -> String {
+    let printed = std::str::from_utf8(stdout).unwrap();
+    let told: Json = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
+    told["error"]["code"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn nothing_waits_for_a_decision() {
     const NOTES: TableDefinition<&str, &str> = TableDefinition::new("notes");
@@ -158,11 +165,17 @@ fn nothing_waits_for_a_decision() {
     db.close().unwrap();
     drop(db);
     std::fs::write(directory.path().join("notes.csv"), "key,note\nbob,two\nalice,two\n").unwrap();
-    for command in ["load db notes.csv --value-column note", "stat db", "dump db"] {
+    // Those that read open the database read-only, where nobody would ever decide: they do not wait.
+    for (command, code) in [
+        ("load db notes.csv --value-column note --json", "lock_timeout"),
+        ("stat db --json", "would_block"),
+        ("dump db --json", "would_block"),
+    ] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreshore"));
         let refused =
             program.args(command.split(' ')).current_dir(directory.path()).stdin(Stdio::null()).output();
         let refused = refused.unwrap();
+        assert_eq!(code_of(&refused.stdout), code, "{command}");
         let said = String::from_utf8(refused.stderr).unwrap();
         assert_eq!(refused.status.code(), Some(2), "{command}: {said}");
         for part in ["table \"notes\" is in use", "prepared transfer", "next: ", "foreshore prepared db"] {
@@ -191,7 +204,8 @@ fn a_drop_says_who_is_in_its_way() {
     };
     let listed: Json = serde_json::from_str(&succeed(directory.path(), &["--json"])).unwrap();
     assert_eq!(listed["prepared"][0]["tables"], 1, "{listed}");
-    let refused = run(&["drop", "db", "accounts", "--wait", "0.1"]);
+    let refused = run(&["drop", "db", "accounts", "--wait", "0.1", "--json"]);
+    assert_eq!(code_of(&refused.stdout), "lock_timeout");
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     for part in ["in its way", "prepared transfer", "next: ", "foreshore prepared db"] {

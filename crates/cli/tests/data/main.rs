@@ -241,6 +241,11 @@ fn mistakes_are_explained_and_make_nothing() {
     scene.succeed("load db data.csv");
     let said = scene.fail("dump db nothing");
     assert!(said.contains("there is no table \"nothing\""), "{said}");
+    for command in ["dump db nothing --json", "drop db nothing --json"] {
+        let output = scene.run(command);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        assert_eq!(parsed(text(&output.stdout).trim())["error"]["code"], "no_such_table", "{command}");
+    }
     let said = scene.fail("load db data.csv --table data --key-type u64");
     assert!(said.contains("str → str") && said.contains("u64 → str"), "{said}");
 }
