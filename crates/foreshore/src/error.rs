@@ -231,7 +231,7 @@ pub enum Error {
     /// database can be read, closed and opened; changes are accepted again as soon as there is space.
     ///
     /// Where a file would grow beyond such a limit (`ulimit -f`), the system ends the process by the signal `SIGXFSZ`,
-    /// but for one that ignores or catches it: a program that wants this error there has to (the program `foreshore` does).
+    /// but for one that ignores or catches it: a program that wants this error there has to, as `foreshore` does.
     #[error("the disk is full: cannot {action} {}: {reason}; make room there and continue", path.display())]
     DiskFull {
         /// What was attempted, as a verb phrase.

@@ -72,11 +72,11 @@ pub struct Options {
     /// was made with larger ones keeps their size. Transactions that are open at the same time must fit in three
     /// eighths: the rest is kept so that every one of them can be rolled back. If more than that is needed when the
     /// database is opened, because it was larger before, say, the log may hold eight thirds of what is needed until the
-    /// database is closed. At least four times [`Options::log_segment_bytes`], or four files of a database that is there
-    /// and was made with smaller ones. Default: 4 GiB.
+    /// database is closed. At least four times [`Options::log_segment_bytes`], or four files of a database that is
+    /// there and was made with smaller ones. Default: 4 GiB.
     pub log_bytes: u64,
-    /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made, and
-    /// without effect on one that is there.
+    /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made,
+    /// and without effect on one that is there.
     /// There are as many as hold what may come next and what would take it back if the disk were full, so with the
     /// defaults at least two: eight thirds of half of [`Options::log_buffer_bytes`], and half a segment. Default: 16
     /// MiB.

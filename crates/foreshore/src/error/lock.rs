@@ -66,7 +66,8 @@ pub struct RefusedLock {
     /// does.
     pub lock_timeout: Option<Duration>,
     /// The limit that had passed, 10 s, was set because what waited had begun within the body of another transaction
-    /// (see [`Database::transact`](crate::Database::transact)). That one may be in the way; then no wait is long enough.
+    /// (see [`Database::transact`](crate::Database::transact)). That one may be in the way: then no wait is long
+    /// enough.
     pub within_body: bool,
 }
 

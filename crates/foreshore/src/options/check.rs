@@ -27,8 +27,8 @@ const MAX_RING_PLACES: usize = 1 << 24;
 pub(super) const MAX_LOCK_BUCKETS: usize = 1 << 24;
 
 impl Options {
-    /// Whether the values make sense alone and together, for a database whose log's files have the size that `made_with`
-    /// gives, if it is there.
+    /// Whether the values make sense alone and together, for a database whose log's files have the size that
+    /// `made_with` gives, if it is there.
     pub(crate) fn check(&self, made_with: impl FnOnce() -> Option<u64>) -> Result<()> {
         let number = |count: usize| count.to_string();
         let pool = (MIN_POOL_FRAMES * PAGE_BYTES) as u64..=MAX_POOL_BYTES;
