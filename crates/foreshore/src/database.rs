@@ -106,7 +106,8 @@ impl Database {
     /// A transaction that `body` begins on its own thread is another one, which commits or fails by itself, and waits
     /// for the locks of the outer one as for anybody's: nobody gives those back before it has ended, and nobody sees
     /// that. So each of its waits for a lock ends after 10 s ([`Error::LockTimeout`]), also where it is one of another
-    /// database, unless options say when.
+    /// database, unless options say when; the error says where that limit is from
+    /// ([`within_body`](crate::RefusedLock::within_body)).
     ///
     /// ```
     /// # use foreshore::{Database, Error, TableDefinition};
