@@ -122,18 +122,21 @@ pub(crate) fn open_to_change(directory: &Path, settings: &Settings) -> Result<Da
 
 fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
     let db = open_to_look(&args.directory, &args.settings)?;
-    // Their locks would let it wait for nothing: nobody is here to decide.
-    let undecided = db.prepared()?.len();
-    if undecided > 0 {
-        let busy = Error::Busy { path: args.directory.clone(), reason: "" };
-        return Err(CliError::Retold {
-            // As the check itself would be refused.
-            code: busy.code(),
-            message: format!("prepared transactions, {undecided} of them, are in the way of the check"),
-            hint: format!("commit or roll back what `foreshore prepared {}` lists", args.directory.display()),
-        });
-    }
-    let report = db.verify()?;
+    let report = match db.verify() {
+        // Nobody is here to decide.
+        Err(error @ Error::Busy { .. }) => {
+            let undecided = db.prepared()?.len();
+            return Err(CliError::Retold {
+                code: error.code(),
+                message: format!("prepared transactions, {undecided} of them, are in the way of the check"),
+                hint: format!(
+                    "commit or roll back what `foreshore prepared {}` lists",
+                    args.directory.display()
+                ),
+            });
+        }
+        report => report?,
+    };
     db.close()?;
     Ok(report)
 }
