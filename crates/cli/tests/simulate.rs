@@ -223,6 +223,33 @@ fn latches_cost_what_the_paper_measured() {
     assert!(in_order.is_sorted_by(|dearer, cheaper| dearer > cheaper), "{in_order:?}");
 }
 
+/// Two threads, two cores: where a latch goes from one to the other each time, or its holder is not disturbed, an
+/// acquisition takes what it takes on the real machine, between the tenths of two days (SIMULATOR.md).
+#[cfg(foreshore_sim)]
+#[test]
+fn latches_cost_two_threads_what_they_cost_real_ones() {
+    let table = [
+        ("ticket", "write-only", 217.0..232.0, 90.0..100.1),
+        ("mcs", "write-only", 118.0..124.0, 97.0..100.1),
+        ("ticket", "contended", 239.0..273.0, 98.0..100.1),
+        ("mcs", "contended", 140.0..153.0, 98.0..100.1),
+        ("optimistic", "contended", 21.5..23.5, 0.0..2.0),
+        ("spin_rw", "contended", 24.0..32.0, 0.0..2.5),
+        ("std_mutex", "contended", 60.0..83.0, 0.0..10.0),
+    ];
+    for (latch, mix, ns, handed_over) in table {
+        let args = format!(
+            "bench latch --latch {latch} --mix {mix} --threads 2 --cores 2 --profile vm2-zen4 --seconds 0.005 --json"
+        );
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let result = |field: &str| report["results"][0][field].as_f64().unwrap();
+        let (took, passed) = (result("ns"), result("handovers_percent"));
+        assert!(ns.contains(&took) && handed_over.contains(&passed), "{latch}, {mix}: {took} ns, {passed} %");
+    }
+}
+
 /// What single accesses take is what the profile says.
 #[cfg(foreshore_sim)]
 #[test]

@@ -94,7 +94,13 @@ fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
             is_done
         })
     }
-    fn run(cores: usize, threads: u64, rounds: u64, sleeps: bool) -> (MachineReport, Duration, u64) {
+    fn run(
+        cores: usize,
+        threads: u64,
+        rounds: u64,
+        changes: bool,
+        sleeps: bool,
+    ) -> (MachineReport, Duration, u64) {
         let held = CachePadded::new(AtomicU64::new(0));
         let (words, given_up) = (CachePadded::new([const { AtomicU64::new(0) }; 4]), AtomicU64::new(0));
         let work = &|number: u64| {
@@ -108,7 +114,11 @@ fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
                 }
                 words.iter().for_each(|word| word.store(word.load(SeqCst) + 1, Release));
                 hint::work((number * 37 + round * 11) % 700);
-                held.store(0, Release);
+                if changes {
+                    held.swap(0, SeqCst);
+                } else {
+                    held.store(0, Release);
+                }
             }
         };
         let simulated = simulate(&settings(1, machine(cores)), || {
@@ -120,10 +130,13 @@ fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
         assert!(words.iter().all(|word| word.load(SeqCst) == threads * ROUNDS));
         (report, took, given_up.into_inner())
     }
-    for (cores, threads, rounds) in [(2, 2, 1000), (12, 12, 50), (20, 20, 1 << 40), (3, 8, 200)] {
-        let (sleeping, sleeping_took, gave_up) = run(cores, threads, rounds, true);
-        let (eager, eager_took, also_gave_up) = run(cores, threads, rounds, false);
-        assert_eq!((sleeping_took, gave_up), (eager_took, also_gave_up), "{cores} cores, {threads} threads");
+    let all = [(2, 2, 1000), (12, 12, 50), (20, 20, 1 << 40), (3, 8, 200)];
+    for ((cores, threads, rounds), changes) in all.into_iter().flat_map(|each| [(each, false), (each, true)])
+    {
+        let (sleeping, sleeping_took, gave_up) = run(cores, threads, rounds, changes, true);
+        let (eager, eager_took, also_gave_up) = run(cores, threads, rounds, changes, false);
+        let took = ((sleeping_took, gave_up), (eager_took, also_gave_up));
+        assert_eq!(took.0, took.1, "{cores} cores, {threads} threads, released by a change: {changes}");
         // The hottest lines have names of places, which differ, and lie on stacks that do.
         let counted = |report: MachineReport| MachineReport { hottest: Vec::new(), ..report };
         assert_eq!(counted(sleeping), counted(eager));

@@ -58,6 +58,11 @@ pub(super) fn access(address: usize, touch: Touch) {
     if access.waits {
         turn_for(address);
     }
+    if let Some(line) = access.booked
+        && touch == Touch::Change
+    {
+        with(|kernel| kernel.takes_effect(line));
+    }
 }
 
 /// The thread asks for the line of this address, which it is going to access. Nobody else notices.

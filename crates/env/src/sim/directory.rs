@@ -209,7 +209,12 @@ impl Directory {
             self.grow_old(number, cache, last, now.max(1));
         }
         let drained = self.drained_for(core, now, touch);
-        if self.hits(number, cache, now, touch) {
+        // Whoever keeps the line for a moment may have lost it by then.
+        let begun = match touch {
+            Touch::Change if self.profile.changes_begin_late => now + cost.computing,
+            _ => now,
+        };
+        if self.hits(number, cache, begun, touch) {
             cost.waiting = drained;
             self.waits_for_stores(core, drained);
             if touch == Touch::Change {
@@ -290,6 +295,14 @@ impl Directory {
         self.waits_for_stores(core, latency - transfer);
         self.missed(core, now + latency, waited + latency, number, kind, touch);
         latency
+    }
+
+    /// The core changes a line for which it has waited.
+    pub(super) fn overtaken(&mut self, core: usize, number: LineNumber) {
+        let line = &self.table.lines[number];
+        if line.watched && line.owner != self.cache_of(core) as u16 {
+            self.moved.push(number);
+        }
     }
 
     /// How long the line will be busy with this access, as far as can be said when it is booked.

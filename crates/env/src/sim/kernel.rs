@@ -248,6 +248,13 @@ impl Kernel {
         }
     }
 
+    /// The access that had booked a line changes it now.
+    pub(super) fn takes_effect(&mut self, line: LineNumber) {
+        if self.scheduler.takes_effect(self.clock, line) {
+            self.look_around();
+        }
+    }
+
     /// Somebody may have something to do sooner than before.
     #[inline]
     fn look_around(&mut self) {

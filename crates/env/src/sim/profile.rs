@@ -80,6 +80,9 @@ pub struct Profile {
     pub window: u64,
     /// Whether misses before and behind an atomic change may be under way with its own.
     pub changes_overlap: bool,
+    /// Whether an atomic change holds its line when it is nearly done, and not from its beginning: until then another
+    /// core may take the line away. What is taken again and again by one core is free most of the time then.
+    pub changes_begin_late: bool,
     /// One pause of a spinning loop.
     pub pause: u64,
     /// A call of the system that lets others run, when there is nobody.

@@ -148,6 +148,15 @@ impl Scheduler {
         }
     }
 
+    /// The access that had booked a line changes it at this moment. Whether somebody else has something to do sooner
+    /// than before.
+    pub(super) fn takes_effect(&mut self, clock: u64, line: LineNumber) -> bool {
+        match self {
+            Scheduler::Machine(machine) => machine.takes_effect(clock, line),
+            Scheduler::Explorer(_) => false,
+        }
+    }
+
     /// How long a fence of the thread that runs waits, at this clock, for what it has stored.
     pub(super) fn fence(&mut self, clock: u64) -> u64 {
         match self {

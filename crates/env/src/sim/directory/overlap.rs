@@ -14,17 +14,24 @@
 //!   foreseen only if it has looked as often the last time, and not too often for what foresees it;
 //! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`); the line of the
 //!   change itself is asked for with those before it all the same.
+//! - behind an atomic change for which a core has waited to take a latch, if another core owns what the latch guards:
+//!   whoever had the latch wants it again, looks ahead in its turn, and takes back what it has lost.
 //!
 //! What the program itself asks for before it needs it (`hint::prefetch`) is under way from then on, whatever is done
 //! meanwhile, unless somebody accesses it sooner.
 //!
 //! A line that waits in the queue for another core comes in its turn all the same.
 
-use super::{Directory, LineNumber, place::PlaceKind, table::LINE_SHIFT, times::short};
+use super::{
+    Directory, LineNumber,
+    place::PlaceKind,
+    table::{LINE_SHIFT, NOBODY},
+    times::short,
+};
 use crate::sim::kernel::Touch;
 
 /// Misses whose lines a core remembers.
-const REMEMBERED: usize = 8;
+const REMEMBERED: usize = 7;
 /// Lines that a core may have asked for by prefetches and not accessed yet: beyond these it forgets the first. Cores
 /// have 10 to 24 buffers for lines that come.
 const PREFETCHED: usize = 16;
@@ -32,6 +39,17 @@ const PREFETCHED: usize = 16;
 const FORESEEN: u8 = 32;
 /// The most bytes that what a pointer points to is taken to have.
 const OBJECT: usize = 4096;
+
+/// A miss of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Miss {
+    /// Not in a latch's code.
+    Elsewhere,
+    /// A latch was looked at, or stored to.
+    Latch,
+    /// A latch was taken, or was to be, by an atomic change.
+    Taken,
+}
 
 /// A core's, looked at when it misses: one line of the real machine's caches. Times in picoseconds; what is longer than
 /// four milliseconds counts as that.
@@ -42,10 +60,11 @@ pub(super) struct Overlap {
     lines: [u32; REMEMBERED],
     next: u8,
     last: u8,
-    /// Whether the last one was in a latch's code.
-    latch: bool,
-    /// How often a word had been looked at in vain when its line came, the last time.
+    /// What the last one was.
+    miss: Miss,
+    /// How often a word was looked at in vain in the wait before this one, and in this one until now.
     looks: u8,
+    looking: u8,
     /// How long ago an independent miss would have been asked for, when the last one had ended.
     early: u32,
     /// What was computed by then since the first.
@@ -65,8 +84,9 @@ impl Default for Overlap {
             lines: [u32::MAX; REMEMBERED],
             next: 0,
             last: 0,
-            latch: false,
+            miss: Miss::Elsewhere,
             looks: 0,
+            looking: 0,
             early: 0,
             computed: 0,
             behind: 0,
@@ -107,6 +127,7 @@ impl Directory {
         address: usize,
         kind: PlaceKind,
     ) -> u64 {
+        let is_owned = self.table.lines[number].owner != NOBODY;
         let overlap = &mut self.overlaps[core];
         overlap.computed = overlap.computed.saturating_add(short(now.saturating_sub(overlap.ended)));
         overlap.ended = now;
@@ -116,8 +137,10 @@ impl Directory {
         if address.wrapping_sub(overlap.pointer) < OBJECT {
             return u64::from(overlap.early.saturating_sub(overlap.behind));
         }
-        let known = overlap.lines.contains(&(number as u32)) || overlap.latch && kind != PlaceKind::Latch;
-        if known { u64::from(overlap.early) } else { 0 }
+        let known = overlap.lines.contains(&(number as u32))
+            || overlap.miss != Miss::Elsewhere && kind != PlaceKind::Latch;
+        let contested = overlap.miss == Miss::Taken && kind != PlaceKind::Latch && is_owned;
+        if known && !contested { u64::from(overlap.early) } else { 0 }
     }
 
     /// The core asks for a line that it is going to access.
@@ -148,7 +171,9 @@ impl Directory {
         let overlap = &mut self.overlaps[core];
         let foreseen = looks == 0 || looks == overlap.looks && looks <= FORESEEN;
         if looks > 0 {
-            overlap.looks = looks;
+            overlap.looking = looks;
+        } else if overlap.looking > 0 {
+            overlap.looks = std::mem::take(&mut overlap.looking);
         }
         overlap.last = match overlap.lines.iter().position(|&line| line == number as u32) {
             Some(place) => place as u8,
@@ -159,7 +184,11 @@ impl Directory {
                 place
             }
         };
-        overlap.latch = kind == PlaceKind::Latch;
+        overlap.miss = match (kind, touch) {
+            (PlaceKind::Latch, Touch::Change) => Miss::Taken,
+            (PlaceKind::Latch, _) => Miss::Latch,
+            _ => Miss::Elsewhere,
+        };
         overlap.ended = ended;
         let ends = touch == Touch::Change && !self.profile.changes_overlap;
         if foreseen && !ends && self.times.window > 0 {

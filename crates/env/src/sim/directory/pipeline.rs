@@ -6,7 +6,7 @@
 //! for those before it. (Others see it at once, and wait for the line. A store to a line that is on its way to somebody
 //! else waits for its slot, as everybody does.)
 
-use super::{Directory, LineNumber, place::PlaceKind, times::short};
+use super::{Directory, LineNumber, place::PlaceKind, table::LINE_SHIFT, times::short};
 use crate::sim::{kernel::Touch, prefetch};
 
 /// A core's: what its accesses look at, in one line of the real machine's caches.
@@ -69,8 +69,9 @@ impl Directory {
         let pipeline = &mut self.pipelines[core];
         let before = std::mem::replace(&mut pipeline.address, address);
         pipeline.looks = if before == address { pipeline.looks.saturating_add(1) } else { 0 };
-        // The same word, or the next one.
-        let follows = address.wrapping_sub(before) <= size_of::<u64>();
+        // The same word, or the next one; where latches are measured, any of the line.
+        let follows = address.wrapping_sub(before) <= size_of::<u64>()
+            || kind == PlaceKind::Loop && address >> LINE_SHIFT == before >> LINE_SHIFT;
         let following = if matches!(kind, PlaceKind::Latch | PlaceKind::Loop) { 0 } else { times.following };
         let computation = match kind {
             _ if follows => following,

@@ -59,6 +59,13 @@ impl Machine {
         self.disturb(now)
     }
 
+    /// The core that runs changes the line for which it has waited, which may have gone to others meanwhile: the way took
+    /// longer than was thought when the next ones booked. Whoever looks at what it was is roused.
+    pub(in crate::sim) fn takes_effect(&mut self, clock: u64, line: LineNumber) -> bool {
+        self.directory.overtaken(self.here, line);
+        self.disturb(clock)
+    }
+
     /// A fence: how long it takes, from this clock on, until others see all that the core has stored which runs.
     pub(in crate::sim) fn fence(&mut self, clock: u64) -> u64 {
         if !self.charging {

@@ -150,7 +150,7 @@ fn what_follows_as_many_looks_as_before_is_foreseen() {
     const ROUND: u64 = 10_000;
     const ROUNDS: u64 = 200;
     let [load, _] = single();
-    let took = |looks: fn(u64) -> u64| {
+    let took_where = |looks: fn(u64) -> u64, moves_between: bool| {
         let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
         let waits = AtomicU64::new(0);
         let settings = machine_with(2, |profile| (profile.migrates, profile.window) = (true, 42));
@@ -161,6 +161,10 @@ fn what_follows_as_many_looks_as_before_is_foreseen() {
                 // Both have begun by then.
                 let start = (round + 10) * ROUND;
                 if number == 0 {
+                    if moves_between {
+                        until(start + 1020);
+                        words[0].store(2, Release);
+                    }
                     until(start + 5000);
                     words.iter().for_each(|word| word.store(1, Release));
                 } else {
@@ -177,8 +181,12 @@ fn what_follows_as_many_looks_as_before_is_foreseen() {
         });
         waits.load(SeqCst) as f64 / ROUNDS as f64
     };
+    let took = |looks| took_where(looks, false);
     let (foreseen, surprised) = (took(|_| 3), took(|round| 2 + round % 2));
     assert!((0.6 * load..1.4 * load).contains(&(surprised - foreseen)), "{surprised} {foreseen}");
     let (too_often, alike) = (took(|_| 40), took(|_| 20));
     assert!((0.6 * load..1.4 * load).contains(&(too_often - alike)), "{too_often} {alike}");
+    // It counts how often it has looked in all, also if the word changes in between to what it does not wait for.
+    let moved = took_where(|_| 3, true);
+    assert!((0.8 * foreseen..1.2 * foreseen).contains(&moved), "{moved} {foreseen}");
 }
