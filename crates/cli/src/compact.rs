@@ -41,7 +41,7 @@ Examples:
   foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of the file stays free
   foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
 
-Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
+Exit status: 0 done, 1 the database is damaged, or pages of a dropped table cannot be freed, 2 it could not be done.";
 
 /// Drops a table with all its entries. They are gone for good.
 #[derive(clap::Args)]
@@ -74,8 +74,8 @@ Examples:
   foreshore drop bank.foreshore history
   foreshore drop bank.foreshore history --compact
 
-Exit status: 0 the table is gone, 1 the database is damaged (that is also found when the
-pages of a dropped table are freed, which is gone all the same), 2 there is no such table, or it could not be dropped.";
+Exit status: 0 the table is gone, 1 the database is damaged, or pages of a dropped
+table cannot be freed (the table is gone all the same), 2 there is no such table, or it could not be dropped.";
 
 #[derive(Serialize)]
 struct Compacted {
@@ -189,7 +189,7 @@ fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
     })
 }
 
-/// Tells the outcome. Pages that cannot be freed are damaged.
+/// Tells the outcome. Pages that cannot be freed are damaged, or the system does not read or write them.
 fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
     let printed = if json { json_line(outcome) } else { print(outcome) };
     judged(printed, outcome.drop_failures.is_empty())

@@ -63,7 +63,10 @@ Examples:
 Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done, \
 130 bench, torture or experiment was interrupted.
 With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output; \
-what a database refuses has the code of its error (\"no_such_table\", \"already_open\"; where a prepared transaction is in the way \"lock_timeout\" or, of a check, \"busy\"), wrong usage has the code \"usage\", an interruption \"interrupted\" (of a backup \"backup_stopped\"); a line of the input that cannot be taken has \"bad_line\", \
+what a database refuses has the code of its error (\"no_such_table\", \"already_open\"; where a prepared \
+transaction is in the way \"lock_timeout\", \"would_block\" or, of a check, \"busy\"); wrong usage, also of \
+--set or of a place to write to, has the code \"usage\", an interruption \"interrupted\" (of a backup \
+\"backup_stopped\"); a line of the input that cannot be taken has \"bad_line\", \
 and its number in \"line\". Standard error has it in words.";
 
 #[derive(Subcommand)]

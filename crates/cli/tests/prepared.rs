@@ -146,7 +146,6 @@ fn prepared_transactions_are_listed_and_decided_about() {
     assert!(db.verify().unwrap().is_sound());
 }
 
-/// Nobody is there to decide, so it would wait for ever.
 /// The code of a failure, on the last line of the output.
 fn code_of(stdout: &[u8]) -> String {
     let printed = std::str::from_utf8(stdout).unwrap();
@@ -154,6 +153,7 @@ fn code_of(stdout: &[u8]) -> String {
     told["error"]["code"].as_str().unwrap().to_owned()
 }
 
+/// Nobody is there to decide, so it would wait for ever.
 #[test]
 fn nothing_waits_for_a_decision() {
     const NOTES: TableDefinition<&str, &str> = TableDefinition::new("notes");

@@ -264,7 +264,7 @@ pub enum Error {
         detail: String,
     },
     /// The database is in a format that this version cannot use.
-    #[error("{} has format {found}, this version reads formats up to {supported}; open it with a matching version of Foreshore, dump it there and load it here", path.display())]
+    #[error("{}", advice::of_format(path, *found, *supported))]
     UpgradeRequired {
         /// The file that says so.
         path: PathBuf,
@@ -335,10 +335,7 @@ pub enum Error {
     )]
     LogHeld,
     /// All of the buffer pool is in use at the same time, or changed and cannot be written.
-    #[error(
-        "all {frames} frames of the buffer pool {}",
-        if *.stalled { "have unwritten changes, and the disk is not keeping up; find out what holds it up" } else { "are in use; raise pool_bytes" }
-    )]
+    #[error("all {frames} frames of the buffer pool {}", advice::of_frames(*stalled))]
     PoolExhausted {
         /// Frames in the pool.
         frames: usize,

@@ -53,8 +53,8 @@ pub(crate) fn lock_timeout() -> Option<Duration> {
     (BODIES.with(Cell::get) > 0).then_some(PATIENCE)
 }
 
-/// A call that waits for others, whose limit nobody has said, and that is `usual` otherwise. Its error says if that is
-/// less here.
+/// Makes a call that waits for others, where nobody has said how long: for `usual`, or within a body for its limit if
+/// that is shorter; then the error says so.
 pub(crate) fn at_most<R>(usual: Duration, call: impl FnOnce(Duration) -> Result<R>) -> Result<R> {
     match lock_timeout() {
         Some(limit) if limit < usual => call(limit).map_err(Error::within_body),

@@ -19,9 +19,9 @@ macro_rules! stats {
             $($(#[$doc])* pub $field: u64,)*
             /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
             pub checkpoint_failure: Option<String>,
-            /// Dropped tables whose pages cannot be freed because one is damaged: a sentence for each, with table and
-            /// page. [`Database::verify`](crate::Database::verify) reports the damage too; opening it again tries
-            /// again.
+            /// Dropped tables whose pages cannot be freed because one is damaged, or the system refuses it: a sentence
+            /// for each, with table and page. [`Database::verify`](crate::Database::verify) reports damage too; opening
+            /// it again tries again.
             pub drop_failures: Vec<String>,
             /// What each thread of partitioned execution does now, and has done; empty before the first transaction
             /// that was given to them.

@@ -90,6 +90,7 @@ fn a_directory_of_other_things_is_no_database_and_stays_as_it_is() {
         &["control"],
         &["control", "data"],
         &["control", "data", "log"],
+        &["control", "data", "log/"],
         &["control", "data/", "log/"],
         &["control", "log/"],
     ] {

@@ -407,6 +407,11 @@ fn a_small_log_opens_again_without_the_size_of_its_files() {
         let said = refused.to_string();
         assert_eq!(said.contains("was made"), log_segment_bytes > SEGMENT, "{said}");
     }
+    // Those of a database that was never made are thrown away: they say nothing.
+    let [made, half_made] = ["/db/control", "/db/control.new"].map(Path::new);
+    foreshore_env::disk::Disk::rename(&disk, made, half_made).unwrap();
+    let refused = open(of(4 * SEGMENT, usual)).unwrap_err();
+    assert!(matches!(&refused, Error::InvalidOption { name, .. } if name == "log_bytes"), "{refused}");
     // Larger ones are no reason to refuse what was not refused before.
     let disk = FaultyDisk::new();
     let open =

@@ -148,7 +148,8 @@ impl Log {
     /// `LogFull` for work past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken
     /// back, and for what ends work past all of the capacity;
     /// `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id above 48 bits, or one of the two kinds
-    /// that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
+    /// that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then; but beside [`Log::close`]
+    /// the record may be in the buffer, where this log's readers see it, and no later opening does (WAL-18).
     #[inline]
     pub fn append(
         &self,

@@ -1,6 +1,9 @@
-//! What to do about a failure of the operating system.
+//! What to do next, where it takes more than a line to say.
 
-use std::io::{Error, ErrorKind};
+use std::{
+    io::{Error, ErrorKind},
+    path::Path,
+};
 
 /// The next step after an operation that failed so.
 pub(super) fn next_step(error: &Error) -> &'static str {
@@ -10,4 +13,22 @@ pub(super) fn next_step(error: &Error) -> &'static str {
         ErrorKind::PermissionDenied => "obtain permission, or run as a user who has it",
         _ => "remove the cause, and try again",
     }
+}
+
+/// What is wrong with all frames of a pool, and the next step.
+pub(super) fn of_frames(stalled: bool) -> &'static str {
+    if stalled {
+        "have unwritten changes, and the disk is not keeping up; find out what holds it up"
+    } else {
+        "are in use; raise pool_bytes"
+    }
+}
+
+/// What to tell of a file whose format this version does not read.
+pub(super) fn of_format(path: &Path, found: u32, supported: u32) -> String {
+    format!(
+        "{} has format {found}, this version reads formats up to {supported}; open it with a matching version of \
+         Foreshore, dump it there and load it here",
+        path.display()
+    )
 }

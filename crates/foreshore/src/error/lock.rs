@@ -65,9 +65,9 @@ pub struct RefusedLock {
     /// nothing was waited for, or it was a call that waits by itself, as [`Database::verify`](crate::Database::verify)
     /// does.
     pub lock_timeout: Option<Duration>,
-    /// The limit that had passed, 10 s, was set because what waited had begun within the body of another transaction
-    /// (see [`Database::transact`](crate::Database::transact)). That one may be in the way: then no wait is long
-    /// enough.
+    /// Whether the limit that had passed was one of 10 s, set because what waited had begun within the body of another
+    /// transaction (see [`Database::transact`](crate::Database::transact)). If so, that one may be in the way, and then
+    /// no wait is long enough.
     pub within_body: bool,
 }
 

@@ -346,7 +346,7 @@ impl Space {
     }
 
     /// Finds and reserves a run whose first extent is in `from..to`; `None`, too, if the file was cut meanwhile and
-    /// ends before what was found.
+    /// ends before what was found, or before where this looks.
     pub(super) fn search(
         &self,
         pool: &BufferPool,

@@ -53,7 +53,7 @@ use crate::{
 
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const CONTROL: &str = "control";
-const CONTROL_NEW: &str = "control.new";
+pub(super) const CONTROL_NEW: &str = "control.new";
 pub(crate) const CONTROL_BACKUP: &str = "control.backup";
 pub(crate) const DATA: &str = "data";
 pub(crate) const LOG: &str = "log";

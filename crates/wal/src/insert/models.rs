@@ -188,6 +188,8 @@ fn no_claim_is_overlooked_at_the_end() {
         inserter.claim(request(), |_, _| Ok(())).unwrap();
         is_shut.store(true, Ordering::Relaxed);
         let last_look = inserter.settled_tail();
+        // And behind it, perhaps for a group that the appender is in.
+        inserter.claim(request(), |_, _| Ok(())).unwrap();
         for (end, sees_it_shut) in appender.join().unwrap() {
             assert!(end <= last_look || sees_it_shut, "{kind:?}: {end} behind {last_look}");
         }
