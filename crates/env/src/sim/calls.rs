@@ -55,13 +55,11 @@ pub(super) fn access(address: usize, touch: Touch) {
         with(|kernel| kernel.arrive(line, touch, at));
     }
     // What the word is when its line has come is seen, not what it was when the line was asked for.
-    if access.waits {
+    if let Some(line) = access.waits {
         turn_for(address);
-    }
-    if let Some(line) = access.booked
-        && touch == Touch::Change
-    {
-        with(|kernel| kernel.takes_effect(line));
+        if touch == Touch::Change {
+            with(|kernel| kernel.takes_effect(line));
+        }
     }
 }
 

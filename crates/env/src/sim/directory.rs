@@ -211,7 +211,7 @@ impl Directory {
         let drained = self.drained_for(core, now, touch);
         // Whoever keeps the line for a moment may have lost it by then.
         let begun = match touch {
-            Touch::Change if self.profile.changes_begin_late => now + cost.computing,
+            Touch::Change if self.profile.changes_begin_late => now + drained + cost.computing,
             _ => now,
         };
         if self.hits(number, cache, begun, touch) {
@@ -297,10 +297,11 @@ impl Directory {
         latency
     }
 
-    /// The core changes a line for which it has waited.
+    /// The core changes a line now, for which it has waited: whoever watches it, and was not roused by its coming, is.
     pub(super) fn overtaken(&mut self, core: usize, number: LineNumber) {
         let line = &self.table.lines[number];
-        if line.watched && line.owner != self.cache_of(core) as u16 {
+        let is_alone = line.owner == self.cache_of(core) as u16 && self.profile.threads_per_core == 1;
+        if line.watched && !is_alone {
             self.moved.push(number);
         }
     }

@@ -248,7 +248,7 @@ impl Kernel {
         }
     }
 
-    /// The access that had booked a line changes it now.
+    /// The access that has waited changes its line now.
     pub(super) fn takes_effect(&mut self, line: LineNumber) {
         if self.scheduler.takes_effect(self.clock, line) {
             self.look_around();

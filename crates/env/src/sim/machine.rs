@@ -86,8 +86,9 @@ pub(super) struct Machine {
 pub(super) struct Access {
     /// It waits for this line until the clock of the thread that runs, and takes place then: [`Machine::arrive`].
     pub(super) booked: Option<LineNumber>,
-    /// It waits for its line, and takes place when the others have come to the clock of the thread that runs.
-    pub(super) waits: bool,
+    /// It waits, for this line or for what was stored before, and takes place when the others have come to the clock of
+    /// the thread that runs.
+    pub(super) waits: Option<LineNumber>,
     /// Somebody else has something to do sooner than before.
     pub(super) disturbed: bool,
 }

@@ -69,7 +69,7 @@ pub struct Profile {
     pub computation: u64,
     /// The same in locks and messages.
     pub lock_computation: u64,
-    /// The same in latches.
+    /// The same in latches, and in loops that measure them or memory, where any word of the last line follows.
     pub latch_computation: f64,
     /// Computation before an access to the word that was accessed last, or the one behind it, outside of latches.
     pub following: u64,
@@ -80,8 +80,8 @@ pub struct Profile {
     pub window: u64,
     /// Whether misses before and behind an atomic change may be under way with its own.
     pub changes_overlap: bool,
-    /// Whether an atomic change holds its line when it is nearly done, and not from its beginning: until then another
-    /// core may take the line away. What is taken again and again by one core is free most of the time then.
+    /// Whether an atomic change holds its line when it is nearly done, and not from its beginning: a core that has asked
+    /// for the line before takes it away until then. (Whoever asks meanwhile finds it changed.) What is taken again and again by one core is free most of the time then.
     pub changes_begin_late: bool,
     /// One pause of a spinning loop.
     pub pause: u64,

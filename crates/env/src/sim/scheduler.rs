@@ -148,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// The access that had booked a line changes it at this moment. Whether somebody else has something to do sooner
+    /// The access that has waited changes its line at this moment. Whether somebody else has something to do sooner
     /// than before.
     pub(super) fn takes_effect(&mut self, clock: u64, line: LineNumber) -> bool {
         match self {

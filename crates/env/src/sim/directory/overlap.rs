@@ -13,7 +13,7 @@
 //! - behind a word that was looked at again: a core that looks again waits for a change, and what it does then is
 //!   foreseen only if it has looked as often the last time, and not too often for what foresees it;
 //! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`); the line of the
-//!   change itself is asked for with those before it all the same.
+//!   change itself is asked for with those before it all the same;
 //! - behind an atomic change for which a core has waited to take a latch, if another core owns what the latch guards:
 //!   whoever had the latch wants it again, looks ahead in its turn, and takes back what it has lost.
 //!
@@ -47,7 +47,7 @@ enum Miss {
     Elsewhere,
     /// A latch was looked at, or stored to.
     Latch,
-    /// A latch was taken, or was to be, by an atomic change.
+    /// An atomic change in a latch's code: it was to be taken, or given back, which nobody tells.
     Taken,
 }
 
@@ -140,7 +140,11 @@ impl Directory {
         let known = overlap.lines.contains(&(number as u32))
             || overlap.miss != Miss::Elsewhere && kind != PlaceKind::Latch;
         let contested = overlap.miss == Miss::Taken && kind != PlaceKind::Latch && is_owned;
-        if known && !contested { u64::from(overlap.early) } else { 0 }
+        if contested {
+            overlap.end();
+            return 0;
+        }
+        if known { u64::from(overlap.early) } else { 0 }
     }
 
     /// The core asks for a line that it is going to access.

@@ -27,7 +27,7 @@ impl Machine {
         *clock += cost.computing + cost.waiting;
         Access {
             booked: cost.booked.then_some(cost.line),
-            waits: cost.waiting > 0 && touch != Touch::Store,
+            waits: (cost.waiting > 0 && touch != Touch::Store).then_some(cost.line),
             disturbed: self.disturb(now),
         }
     }
@@ -59,8 +59,8 @@ impl Machine {
         self.disturb(now)
     }
 
-    /// The core that runs changes the line for which it has waited, which may have gone to others meanwhile: the way took
-    /// longer than was thought when the next ones booked. Whoever looks at what it was is roused.
+    /// The core that runs changes a line now, and has waited: it may have gone to others meanwhile, who look at what it
+    /// was, and are roused.
     pub(in crate::sim) fn takes_effect(&mut self, clock: u64, line: LineNumber) -> bool {
         self.directory.overtaken(self.here, line);
         self.disturb(clock)

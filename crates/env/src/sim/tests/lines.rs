@@ -48,6 +48,28 @@ fn a_spinning_thread_sees_what_the_other_of_its_core_changes() {
     }
 }
 
+/// A change that waits until stores before it have come takes effect when its own line has been with others again: who
+/// sleeps while it spins there is woken.
+#[test]
+fn a_spinning_thread_sees_a_change_that_waited_for_stores() {
+    for threads_per_core in [1, 2] {
+        let (flag, cold) = (CachePadded::new(AtomicU64::new(0)), CachePadded::new(AtomicU64::new(0)));
+        let settings = machine_with(2, |profile| {
+            profile.threads_per_core = threads_per_core;
+            profile.memory = [(10_000.0 * profile.gigahertz) as u64; 4];
+        });
+        let (_, took) = hammer(&settings, 2, |number| match number {
+            0 => assert!(hint::spin_until(u64::MAX, || flag.load(SeqCst) == 1)),
+            _ => {
+                hint::work(100_000);
+                cold.store(1, Release);
+                flag.swap(1, SeqCst);
+            }
+        });
+        assert!((100..200).contains(&took.as_micros()), "{threads_per_core}: {took:?}");
+    }
+}
+
 /// Where lines migrate, who loads what another has changed may change it at once; what nobody changes any more, all may
 /// keep.
 #[test]
@@ -409,7 +431,7 @@ fn memory_answers_both_no_earlier_than_the_first() {
 }
 
 /// A word that two threads take in turn went to one of them for ever: whoever lost the line had always just taken it,
-/// for in the time of the change it was still there. On the real machine one in 8 to one in 50 goes to the other.
+/// for in the time of the change it was still there. On the real machine one in 11 goes to the other (SIMULATOR.md).
 #[test]
 fn whoever_looks_gets_what_is_taken_again_and_again() {
     let profile = Profile::named("vm2-zen4").unwrap().clone();
@@ -435,5 +457,5 @@ fn whoever_looks_gets_what_is_taken_again_and_again() {
         passed.fetch_add(others, SeqCst);
     });
     let every = taken.into_inner() / passed.into_inner().max(1);
-    assert!((5..60).contains(&every), "one in {every}");
+    assert!((8..16).contains(&every), "one in {every}");
 }
