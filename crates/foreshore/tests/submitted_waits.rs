@@ -121,8 +121,8 @@ fn a_deadline_counts_while_it_waits_to_be_begun() {
         let submit =
             |options| db.plan().options(options).write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 5));
         let patient = submit(within(FAR)).unwrap();
-        let longer = submit(within(Duration::from_millis(200))).unwrap();
         let since = Instant::now();
+        let longer = submit(within(Duration::from_millis(200))).unwrap();
         let ended = submit(within(Duration::from_millis(50))).unwrap().wait_until(since + FAR);
         match ended {
             Err(WaitError::Failed(Error::LockTimeout(refused))) => {

@@ -2,7 +2,7 @@
 //!
 //! Each record is checked on its way: what has rotted is found while the original may still be repaired. The copy ends
 //! with a mark for all of it (WAL-7), so that damage to its last batch is known for damage, too, and not taken for a
-//! torn tail.
+//! torn tail. Where the last segment has no room for that, it is alone in the next one.
 
 use std::path::Path;
 
@@ -40,19 +40,17 @@ impl Log {
         let core = self.core();
         let geometry = core.geometry;
         let end = core.durable();
+        let mark = geometry.place(end, MARK_BYTES as u64);
         let mut buffer = Vec::new();
         let mut base = geometry.base(from.0);
-        // Where the end is the end of a segment, the next one may not have been made.
-        while base < end || base == geometry.base(from.0) {
-            let lost = || no_record(Lsn(base), self.low_water(), Lsn(end));
-            let source = core.store.segment(base).ok_or_else(lost)?;
+        while base <= mark.start {
             let path = directory.join(segment::file_name(base));
             let failed = |action: &'static str| StorageError::io(action, &path);
             let file = disk.open(&path, OpenMode::CreateNew).map_err(failed("create"))?;
             file.allocate(0..geometry.segment_bytes()).map_err(failed("reserve space for"))?;
             let header: [u8; HEADER_USED_BYTES] = segment::encode_header(core.store.log_id(), base, geometry);
             file.write_all_at(&header, 0).map_err(failed("write the header of"))?;
-            if base + geometry.segment_bytes() < end {
+            if base + geometry.segment_bytes() <= mark.start {
                 file.write_all_at(&segment::encode_note(core.store.log_id(), base), NOTE_OFFSET)
                     .map_err(failed("write the header of"))?;
             }
@@ -61,6 +59,8 @@ impl Log {
             while position < last {
                 let count = CHUNK_BYTES.min(last - position);
                 buffer.resize(count as usize, 0);
+                let lost = || no_record(Lsn(base), self.low_water(), Lsn(end));
+                let source = core.store.segment(base).ok_or_else(lost)?;
                 source
                     .file
                     .read_exact_at(&mut buffer, position - base)
@@ -77,10 +77,13 @@ impl Log {
                 position += step;
                 copied(step)?;
             }
-            let mark = geometry.place(end, MARK_BYTES as u64).start;
-            if mark == end && geometry.base(mark) == base {
-                let bytes = core.seal.encode_mark(Lsn(mark), Lsn(end));
-                file.write_all_at(&bytes, mark - base).map_err(failed("write"))?;
+            if let Some(at) = mark.segment_end.filter(|at| geometry.base(*at) == base) {
+                let bytes = core.seal.encode_segment_end(Lsn(at));
+                file.write_all_at(&bytes, at - base).map_err(failed("write"))?;
+            }
+            if geometry.base(mark.start) == base {
+                let bytes = core.seal.encode_mark(Lsn(mark.start), Lsn(mark.start));
+                file.write_all_at(&bytes, mark.start - base).map_err(failed("write"))?;
             }
             file.sync().map_err(failed("sync"))?;
             base += geometry.segment_bytes();

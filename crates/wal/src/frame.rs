@@ -213,6 +213,18 @@ impl Seal {
         mark
     }
 
+    /// A record at `at` that says that its segment ends there.
+    pub(crate) fn encode_segment_end(self, at: Lsn) -> [u8; HEADER_BYTES] {
+        let words = header_words(&RecordHeader::own(at, RecordKind::SEGMENT_END));
+        let checksum = self.checksum(HEADER_BYTES, &words, &[]);
+        let mut record = [0; HEADER_BYTES];
+        let all = [first_word(HEADER_BYTES, checksum), words[0], words[1], words[2]];
+        for (place, word) in record.chunks_exact_mut(WORD_BYTES).zip(all) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        record
+    }
+
     /// What a mark at the start of `bytes` says was durable.
     pub(crate) fn parse_mark(self, bytes: &[u8], at: Lsn) -> Option<Lsn> {
         match self.parse(bytes, at) {

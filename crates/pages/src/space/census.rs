@@ -4,7 +4,10 @@ use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::disk::DiskFile;
 
 use super::{EXTENT_PAGES, alloc::GIVES_FIXED, bitmap};
-use crate::{layout::PAGE_HEADER_BYTES, pool::BufferPool};
+use crate::{
+    layout::PAGE_HEADER_BYTES,
+    pool::{BufferPool, SharedPage},
+};
 
 /// Where the hole ends that begins with a page, `from` itself if none does. A page of which a part lies in a hole does
 /// not.
@@ -15,13 +18,26 @@ pub(crate) fn hole_end(file: &dyn DiskFile, from: u64, pages: u64) -> u64 {
 }
 
 impl BufferPool {
+    /// The bitmap page of the span that begins at `start`, and how many pages of the span the file has; `None`: it has
+    /// none. A bitmap page that cannot be had because the file is being cut is no damage.
+    fn span_at(&self, start: u64) -> Result<Option<(SharedPage<'_>, u64)>> {
+        loop {
+            let pages = self.page_count();
+            if start >= pages {
+                return Ok(None);
+            }
+            match self.bitmap_shared(PageId(start as u32)) {
+                Err(_) if self.page_count() != pages => {}
+                bitmap => return Ok(Some((bitmap?, self.space.span.min(pages - start)))),
+            }
+        }
+    }
+
     /// Whether page `id` is marked as in use.
     pub fn is_allocated(&self, id: PageId) -> Result<bool> {
-        if u64::from(id.0) >= self.page_count() {
-            return Ok(false);
-        }
-        let bitmap = self.bitmap_shared(id)?;
-        Ok(self.space.bit(bitmap.words(), id))
+        let index = u64::from(id.0) % self.space.span;
+        let span = self.span_at(u64::from(id.0) - index)?;
+        Ok(span.is_some_and(|(bitmap, pages)| index < pages && bitmap::get(bitmap.words(), index)))
     }
 
     /// The first page from `from` on, which may be the end, of which there is something: in memory, in the file, or a
@@ -48,20 +64,21 @@ impl BufferPool {
         if hole_end(&*self.file, from, pages) == end { end } else { from }
     }
 
-    /// Pages of the file that hold nothing and may be allocated. Exact when nobody allocates meanwhile.
+    /// Pages of the file that hold nothing and may be allocated. Exact when nobody allocates meanwhile, nor cuts the
+    /// file.
     pub fn free_page_count(&self) -> Result<u64> {
-        let (pages, span) = (self.page_count(), self.space.span);
-        let mut free = 0;
-        for start in (0..pages).step_by(span as usize) {
-            let bitmap = self.bitmap_shared(PageId(start as u32))?;
-            for extent in (0..span.min(pages - start)).step_by(EXTENT_PAGES as usize) {
+        let (mut free, mut start) = (0, 0);
+        while let Some((bitmap, pages)) = self.span_at(start)? {
+            for extent in (0..pages).step_by(EXTENT_PAGES as usize) {
                 free += u64::from(bitmap::free_in_extent(bitmap.words(), extent).count_ones());
             }
+            start += self.space.span;
         }
         Ok(free)
     }
 
-    /// Whether the file ends before a page that is marked as in use, as one does that was cut.
+    /// Whether the file ends before a page that is marked as in use, as one does that was cut. The caller sees to it that
+    /// no compaction cuts it meanwhile.
     ///
     /// # Errors
     /// `Corrupted` then, with the first such page.
@@ -86,16 +103,18 @@ impl BufferPool {
     }
 
     /// Visits the pages that are marked as in use, in order, but for the header page and the bitmap pages. Exact when
-    /// nobody allocates meanwhile.
+    /// nobody allocates meanwhile; a file that is cut meanwhile has none of what is cut off.
     ///
     /// # Errors
     /// Among others `Corrupted` if one of these is marked as free.
     pub fn visit_allocated(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
-        let (pages, span) = (self.page_count(), self.space.span);
-        for start in (0..pages).step_by(span as usize) {
-            let bitmap = self.bitmap_shared(PageId(start as u32))?.words().snapshot();
-            let body = &bitmap.0[PAGE_HEADER_BYTES..];
-            for index in 0..span.min(pages - start) {
+        let mut start = 0;
+        while let Some((bitmap, pages)) = self.span_at(start)? {
+            let bits = bitmap.words().snapshot();
+            // `visit` may take its time.
+            drop(bitmap);
+            let body = &bits.0[PAGE_HEADER_BYTES..];
+            for index in 0..pages {
                 let page = PageId((start + index) as u32);
                 match (body[index as usize / 8] >> (index % 8) & 1 != 0, self.space.is_fixed(page)) {
                     (true, false) => visit(page),
@@ -105,6 +124,7 @@ impl BufferPool {
                     _ => {}
                 }
             }
+            start += self.space.span;
         }
         Ok(())
     }

@@ -88,11 +88,43 @@ fn damage_to_the_last_batch_of_a_copy_is_found() {
     for byte in first..end.0 {
         let rotten = disk.after_crash(CrashMode::DropUnsynced);
         rotten.flip_bit(&path, byte % SEGMENT, (byte % 8) as u8);
-        let opened = open(&rotten);
+        let opened = open(&rotten).map(|_| ());
         // What fills a record up to whole words is no part of it.
         let is_padding = opened.as_ref().is_ok_and(|copy| read_all(copy).unwrap() == records);
         assert!(is_padding || is_corrupted(&opened), "byte {byte}: {opened:?}");
     }
     let copy = open(&disk.after_crash(CrashMode::DropUnsynced)).unwrap();
     assert!(read_all(&copy).unwrap() == records);
+}
+
+/// A copy that ended so near to the end of a segment that this had no room for a mark had none.
+#[test]
+fn a_copy_whose_last_segment_is_full_has_its_mark_in_the_next() {
+    for room in [0, 8, 16, 24, 32, 40] {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        append_all(&log, [3000; 30]);
+        log.close().unwrap();
+        drop(log);
+        // It ends with a mark for all of it, so the next batch has none.
+        let log = open_from(&disk, FIRST_LSN).unwrap();
+        let mut records = read_all(&log).unwrap();
+        let bytes = SEGMENT - log.tail().0 % SEGMENT - 32 - room;
+        records.push(append(&log, last(&records), payload(30, bytes as usize)).unwrap());
+        log.flush(last(&records)).unwrap();
+        let target = Path::new("/copy");
+        disk.create_directory(target).unwrap();
+        disk.sync_directory(Path::new("/")).unwrap();
+        let end = log.copy_to(FIRST_LSN, &disk, target, &mut |_| Ok(())).unwrap();
+        assert_eq!(end.0, SEGMENT - room, "the log has put a mark under it");
+        let open = |disk: &FaultyDisk| Log::open(shared(disk), target, LOG_ID, FIRST_LSN, &options());
+        let rotten = disk.after_crash(CrashMode::DropUnsynced);
+        rotten.flip_bit(&target.join(format!("{:016x}.log", 0)), last(&records).0 + 40, 3);
+        let opened = open(&rotten);
+        assert!(is_corrupted(&opened), "{room} bytes of room: {opened:?}");
+        let copy = open(&disk.after_crash(CrashMode::DropUnsynced)).unwrap();
+        assert!(read_all(&copy).unwrap() == records, "{room} bytes of room");
+        append(&copy, last(&records), payload(31, 100)).unwrap();
+        copy.close().unwrap();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use foreshore_base::{Lsn, PageId, limits::PAGE_BYTES};
+use foreshore_base::{Lsn, PageId, Result, limits::PAGE_BYTES};
 use foreshore_env::{
     disk::{Disk, OpenMode},
     random::Xorshift,
@@ -18,7 +18,7 @@ use super::{
     allocated,
 };
 use crate::{
-    Compaction, PoolOptions,
+    BufferPool, Compaction, PoolOptions,
     testing::{ALLOCATE, DATA, MOVE, World, options},
 };
 
@@ -385,4 +385,22 @@ fn a_search_that_meets_a_span_that_was_cut_off_finds_nothing_there() {
         space.release_run(run);
     }
     check(&world, &pages);
+}
+
+/// A check of the database, which had asked how long the file is, called the bitmap page of a span damaged that was cut
+/// off while it looked at another; and the free pages were said to be none.
+#[test]
+fn whoever_counts_pages_beside_a_cut_finds_no_damage() {
+    let walks: [fn(&BufferPool) -> Result<u64>; 2] = [BufferPool::free_page_count, |pool| {
+        let mut used = 0;
+        pool.visit_allocated(&mut |_| used += 1).map(|()| used)
+    }];
+    for walk in walks {
+        let world = World::create(3000);
+        let (pages, compaction, end) = ready_to_cut(&world, SPAN);
+        assert!((end.0 - 1) / SPAN * SPAN + SPAN < world.pool.page_count(), "a span is cut off");
+        let found = cut_beside(&world, (compaction, end), PageId(1), || walk(&world.pool));
+        assert_eq!(found.unwrap(), walk(&world.pool).unwrap());
+        check(&world, &pages);
+    }
 }
