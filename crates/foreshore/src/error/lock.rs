@@ -14,7 +14,7 @@ use crate::{
     view::{DeadlockView, Names, WaitView, wish_of},
 };
 
-/// The report in an [`Error::Deadlock`](crate::Error::Deadlock): why the transaction had to give way. Shown as text,
+/// The report in an [`Error::Deadlock`]: why the transaction had to give way. Shown as text,
 /// with its tables by name.
 #[derive(Clone, Debug)]
 pub struct Victim {
@@ -48,7 +48,7 @@ impl fmt::Display for Victim {
     }
 }
 
-/// What is in an [`Error::LockTimeout`](crate::Error::LockTimeout) or [`Error::WouldBlock`](crate::Error::WouldBlock):
+/// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]:
 /// the lock that was not granted, and, as a slice, who was in the way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
