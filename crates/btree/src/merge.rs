@@ -1,11 +1,13 @@
 //! Merging a nearly empty node with a neighbour under the same parent. A system transaction: one record.
 
 use foreshore_base::{Result, SlotIndex, limits::PAGE_BYTES};
+use foreshore_latch::Patience;
 use foreshore_lock::KeyRef;
 use foreshore_pages::{ExclusivePage, PAGE_HEADER_BYTES, PageBuilder, SlottedView};
 use foreshore_wal::Urgency;
 
 use crate::{
+    descend::Landing,
     image::{self, Image, Outline},
     node::{self, RETIRED, Target, damaged},
     record,
@@ -60,6 +62,9 @@ impl<'a> Tree<'a> {
         let (mut level, mut zeal, mut merged) = (level, zeal, false);
         // Each turn climbs a level or lowers the tree by one.
         while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
+            if !self.await_pair(session.patience(), &landing, target)? {
+                return Ok(merged);
+            }
             let Some(mut parent) = landing.page.upgrade() else { return Ok(merged) };
             let separators = parent.view().slot_count();
             if separators == 0 {
@@ -102,6 +107,27 @@ impl<'a> Tree<'a> {
             }
         }
         Ok(merged)
+    }
+
+    /// Waits until the nodes that are to be looked at are in the pool and nobody changes them, before their parent is
+    /// latched: those who come by for its other children do not stand behind a read from the file (BTREE-13). False: the
+    /// parent has changed.
+    fn await_pair(&self, patience: Patience<'_>, landing: &Landing<'a>, target: Target<'_>) -> Result<bool> {
+        let view = landing.page.view();
+        let separators = view.slot_count();
+        let near = node::position(view, target).min(separators.saturating_sub(1));
+        let right = (separators > 0).then(|| view.child(SlotIndex(near)));
+        let pair = [Some(node::child_before(view, near)), right];
+        for child in pair.into_iter().flatten() {
+            // A pointer that may be nonsense is not followed, and an error is genuine only if the pointer is.
+            if !landing.page.validate() {
+                return Ok(false);
+            }
+            if let Err(error) = self.env.pool.optimistic_within(child, patience) {
+                return if landing.page.validate() { Err(error) } else { Ok(false) };
+            }
+        }
+        Ok(true)
     }
 
     /// Merges the two nodes at `level` beside the separator in `slot` of their parent. Whether that was done.

@@ -3,10 +3,16 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive};
 
-use foreshore_env::sync::Arc;
+use foreshore_base::{SlotIndex, TxnId};
+use foreshore_env::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 use foreshore_lock::LockManager;
 
 use super::support::{Locking, Rig, lock_manager};
+use crate::{NoLocks, node};
 
 /// Transactions, one after the other.
 struct Runs {
@@ -115,4 +121,43 @@ fn leaves_are_given_back_in_any_order() {
         (500..9500).rev().for_each(|number| drop(runs.delete(number..=number)));
         runs.check(1000, live);
     }
+}
+
+/// Whoever merged two leaves waited for whoever had one of them, or had it read from the file, with their parent
+/// latched: nobody came by to any other leaf meanwhile. BTREE-13.
+#[test]
+fn whoever_merges_waits_for_its_neighbour_before_it_latches_their_parent() {
+    let rig = Rig::new(usize::MAX);
+    let key = |number: u64| number.to_be_bytes();
+    for number in 0..100 {
+        assert!(rig.tree.insert(&mut NoLocks::new(TxnId(1)), &key(number), &[7; 500]).unwrap());
+    }
+    let root = rig.env.pool.shared(rig.tree.root()).unwrap();
+    assert!(root.view().slot_count() > 2, "a root of several leaves");
+    let neighbour = root.view().child(SlotIndex(0));
+    drop(root);
+    let held = rig.env.pool.exclusive(neighbour).unwrap();
+    let first = node::low_fence(held.view()).unwrap();
+    let leaf = (0..100).filter(|number| key(*number)[..] < first[..]);
+    thread::scope(|scope| {
+        let deletes = scope.spawn(|| {
+            for number in leaf.clone() {
+                assert!(rig.tree.delete(&mut NoLocks::new(TxnId(2)), &key(number)).unwrap());
+            }
+        });
+        // It has come to the merge, and waits, long before that.
+        let begun = Instant::now();
+        let mut passed = begun;
+        while begun.elapsed() < Duration::from_secs(2) && passed.elapsed() < Duration::from_secs(1) {
+            if rig.env.pool.optimistic_now(rig.tree.root()).is_some() {
+                passed = Instant::now();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (waits, barred) = (!deletes.is_finished(), passed.elapsed() >= Duration::from_secs(1));
+        drop(held);
+        deletes.join().unwrap();
+        assert!(waits && !barred, "{waits} {barred}");
+    });
+    assert_eq!(rig.verify().records, 100 - leaf.count() as u64);
 }
