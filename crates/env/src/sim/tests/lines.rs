@@ -443,7 +443,7 @@ fn whoever_looks_gets_what_is_taken_again_and_again() {
         for _ in 0..20_000 {
             let now = loop {
                 let now = word.load(SeqCst);
-                if now % 2 == 0 && word.compare_exchange(now, now + 1, SeqCst, SeqCst).is_ok() {
+                if now.is_multiple_of(2) && word.compare_exchange(now, now + 1, SeqCst, SeqCst).is_ok() {
                     break now;
                 }
                 hint::spin_loop();
