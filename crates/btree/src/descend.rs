@@ -252,7 +252,12 @@ impl<'a> Tree<'a> {
 
     /// Follows a pointer that may be damaged.
     #[inline]
-    fn fetch<P>(&self, from: PageId, to: PageId, get: impl FnOnce(PageId) -> Result<P>) -> Result<P> {
+    pub(crate) fn fetch<P>(
+        &self,
+        from: PageId,
+        to: PageId,
+        get: impl FnOnce(PageId) -> Result<P>,
+    ) -> Result<P> {
         if !self.leads_down(from, to) {
             return Err(damaged(from, format!("it points to page {to}")));
         }

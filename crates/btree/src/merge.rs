@@ -7,7 +7,7 @@ use foreshore_pages::{ExclusivePage, PAGE_HEADER_BYTES, PageBuilder, SlottedView
 use foreshore_wal::Urgency;
 
 use crate::{
-    descend::Landing,
+    descend::{Landing, RESTARTS},
     image::{self, Image, Outline},
     node::{self, RETIRED, Target, damaged},
     record,
@@ -59,10 +59,15 @@ impl<'a> Tree<'a> {
         zeal: Zeal,
     ) -> Result<bool> {
         let wanted = level;
-        let (mut level, mut zeal, mut merged) = (level, zeal, false);
+        let (mut level, mut zeal, mut merged, mut looks) = (level, zeal, false, 0);
         // Each turn climbs a level or lowers the tree by one.
         while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
-            if !self.await_pair(session.patience(), &landing, target)? {
+            if !self.await_pair(session.patience(), &landing, target)? || !landing.page.validate() {
+                // What was waited for is there now: the next look takes no time in which the parent could change.
+                looks += 1;
+                if looks < RESTARTS {
+                    continue;
+                }
                 return Ok(merged);
             }
             let Some(mut parent) = landing.page.upgrade() else { return Ok(merged) };
@@ -123,7 +128,9 @@ impl<'a> Tree<'a> {
             if !landing.page.validate() {
                 return Ok(false);
             }
-            if let Err(error) = self.env.pool.optimistic_within(child, patience) {
+            let awaited =
+                self.fetch(landing.page.id(), child, |id| self.env.pool.optimistic_within(id, patience));
+            if let Err(error) = awaited {
                 return if landing.page.validate() { Err(error) } else { Ok(false) };
             }
         }

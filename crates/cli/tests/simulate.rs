@@ -233,7 +233,7 @@ fn latches_cost_two_threads_what_they_cost_real_ones() {
         ("mcs", "write-only", 118.0..124.0, 97.0..100.1),
         ("ticket", "contended", 239.0..273.0, 98.0..100.1),
         ("mcs", "contended", 140.0..153.0, 98.0..100.1),
-        ("optimistic", "contended", 21.5..23.5, 0.0..2.0),
+        ("hybrid", "contended", 26.5..28.5, 0.0..2.0),
         ("spin_rw", "contended", 24.0..32.0, 0.0..2.5),
         ("std_mutex", "contended", 60.0..83.0, 0.0..10.0),
     ];

@@ -27,7 +27,7 @@ impl BufferPool {
                 return Ok(None);
             }
             match self.bitmap_shared(PageId(start as u32)) {
-                Err(_) if self.page_count() != pages => {}
+                Err(StorageError::Corrupted { .. }) if self.page_count() != pages => {}
                 bitmap => return Ok(Some((bitmap?, self.space.span.min(pages - start)))),
             }
         }
