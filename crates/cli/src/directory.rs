@@ -92,8 +92,8 @@ impl Directory {
     }
 }
 
-/// Lets an interruption (Ctrl-C, a request to terminate, or a hangup, also where that was to be ignored) end the program with an error, which is an object, too, for
-/// a program (`json`). Once in a program.
+/// Lets an interruption (Ctrl-C, a request to terminate, or a hangup, also where that was to be ignored) end the
+/// program with an error, which is an object, too, for a program (`json`). Once in a program.
 pub(crate) fn end_when_interrupted(json: bool) -> Result<(), CliError> {
     end_when_interrupted_after(json, || None)
 }

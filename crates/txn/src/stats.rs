@@ -127,7 +127,8 @@ pub struct EngineStats {
     pub tables: usize,
     /// Dropped tables whose pages are not all free yet.
     pub tables_dropped: usize,
-    /// Dropped tables whose pages cannot be freed, with the reason: a page is damaged, or the system refuses it. The next opening tries again.
+    /// Dropped tables whose pages cannot be freed, with the reason: a page is damaged, or the system refuses it. The
+    /// next opening tries again.
     pub tables_stuck: Vec<StuckTable>,
     /// Bytes of the log that are needed.
     pub log_used_bytes: u64,

@@ -81,7 +81,8 @@ pub struct Profile {
     /// Whether misses before and behind an atomic change may be under way with its own.
     pub changes_overlap: bool,
     /// Whether an atomic change holds its line when it is nearly done, and not from its beginning: a core that has asked
-    /// for the line before takes it away until then. (Whoever asks meanwhile finds it changed.) What is taken again and again by one core is free most of the time then.
+    /// for the line before takes it away until then. (Whoever asks meanwhile finds it changed.) What is taken again and
+    /// again by one core is free most of the time then.
     pub changes_begin_late: bool,
     /// One pause of a spinning loop.
     pub pause: u64,

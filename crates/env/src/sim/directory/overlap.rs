@@ -48,7 +48,7 @@ enum Miss {
     /// A latch was looked at, or stored to.
     Latch,
     /// An atomic change in a latch's code: it was to be taken, or given back, which nobody tells.
-    Taken,
+    LatchChange,
 }
 
 /// A core's, looked at when it misses: one line of the real machine's caches. Times in picoseconds; what is longer than
@@ -62,8 +62,9 @@ pub(super) struct Overlap {
     last: u8,
     /// What the last one was.
     miss: Miss,
-    /// How often a word was looked at in vain in the wait before this one, and in this one until now.
+    /// How often a word was looked at in vain in the wait before this one.
     looks: u8,
+    /// The same in this one until now.
     looking: u8,
     /// How long ago an independent miss would have been asked for, when the last one had ended.
     early: u32,
@@ -139,7 +140,7 @@ impl Directory {
         }
         let known = overlap.lines.contains(&(number as u32))
             || overlap.miss != Miss::Elsewhere && kind != PlaceKind::Latch;
-        let contested = overlap.miss == Miss::Taken && kind != PlaceKind::Latch && is_owned;
+        let contested = overlap.miss == Miss::LatchChange && kind != PlaceKind::Latch && is_owned;
         if contested {
             overlap.end();
             return 0;
@@ -189,7 +190,7 @@ impl Directory {
             }
         };
         overlap.miss = match (kind, touch) {
-            (PlaceKind::Latch, Touch::Change) => Miss::Taken,
+            (PlaceKind::Latch, Touch::Change) => Miss::LatchChange,
             (PlaceKind::Latch, _) => Miss::Latch,
             _ => Miss::Elsewhere,
         };

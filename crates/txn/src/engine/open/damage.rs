@@ -19,8 +19,8 @@ pub(super) fn missing(path: PathBuf, lost: &str, more: &str) -> StorageError {
 }
 
 impl Place<'_> {
-    /// Why this place was not opened: where a control file, a data file and a segment of a log are there it is a database, and what
-    /// does not look like one of them is damaged.
+    /// Why this place was not opened: where a control file, a data file and a segment of a log are there it is a
+    /// database, and what does not look like one of them is damaged.
     pub(super) fn judge(&self, error: StorageError) -> StorageError {
         match error {
             StorageError::NotADatabase { path, detail } if self.has_all_files() => {
