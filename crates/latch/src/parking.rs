@@ -26,8 +26,8 @@ use parker::{Bed, Parker};
 /// A waiter looks around this often: cancellation, eviction, deadlock.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Parking spaces. More are not needed: there are never more contended addresses than threads. Few in models, which
-/// also makes addresses meet (Böttcher et al. 2020, §3.4).
+/// Parking spaces. More are not needed: there are never more contended addresses than threads (Böttcher et al. 2020,
+/// §3.4). Models have one for latches and one for words, in which addresses meet.
 pub const SPACES: usize = if cfg!(foreshore_loom) { 2 } else { 512 };
 
 /// Sleepers taken out of a queue at one time, so that they are woken after its mutex is released, without allocation.
@@ -355,8 +355,12 @@ pub(crate) fn sleepers(address: usize) -> usize {
     space(address).lock().iter().filter(|waiter| waiter.address == address).count()
 }
 
-/// The space of an address: the upper bits of a multiplication by the golden ratio (Fibonacci hashing).
+/// The space of an address: the upper bits of a multiplication by the golden ratio (Fibonacci hashing). In models it must
+/// not depend on where the allocator puts things: loom takes it that every run is as the one before.
 fn space(address: usize) -> &'static Space {
+    if cfg!(foreshore_loom) {
+        return &LOT[address & 1];
+    }
     let hash = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     &LOT[(hash >> (u64::BITS - SPACES.ilog2())) as usize]
 }
