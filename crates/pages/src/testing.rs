@@ -193,7 +193,7 @@ pub(crate) const FREE: RecordKind = RecordKind(102);
 pub(crate) const MOVE: RecordKind = RecordKind(104);
 
 /// A record that changes nothing.
-const NOTHING: RecordKind = RecordKind(103);
+pub(crate) const NOTHING: RecordKind = RecordKind(103);
 
 /// A database of pages.
 pub(crate) struct World {

@@ -1,8 +1,9 @@
 //! Allocating and freeing pages.
 //!
 //! Latch order: pages of the tree, then the new page, then its bitmap page. Whoever holds a bitmap page waits for
-//! nothing but room in the log, so a thread has at most one [`NewPage`] or [`FreeingPage`] at a time. The new page for
-//! one that moves frees that one, too, and may hold two bitmap pages, the lower one first (PAGE-10).
+//! nothing but room in the log, and hardly for that, so a thread has at most one [`NewPage`] or [`FreeingPage`] at a
+//! time. The new page for one that moves frees that one, too, and may hold two bitmap pages, the lower one first
+//! (PAGE-10).
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_latch::Patience;
@@ -14,6 +15,10 @@ use crate::{
     pool::{BufferPool, ExclusivePage, SharedPage},
     words::{PageBuffer, PageWords},
 };
+
+/// Room in the log without which nobody keeps a bitmap page: for the record of an allocation and three images, and for
+/// those that others append meanwhile.
+const LOG_ROOM_BYTES: u64 = 64 << 10;
 
 /// A page that is being allocated: latched exclusively, zeros but for its id; its bitmap page is latched too.
 ///
@@ -230,9 +235,17 @@ impl BufferPool {
         Ok(new)
     }
 
-    /// The bitmap page of `id`, exclusively and prepared, if the bit of `id` is as expected.
+    /// The bitmap page of `id`, exclusively and prepared, if the bit of `id` is as expected, and while the log has room
+    /// for the record: behind one thread that waits for that with a bitmap page, all who allocate would sleep.
     fn bitmap_for(&self, id: PageId, used: bool, patience: Patience<'_>) -> Result<ExclusivePage<'_>> {
-        let mut bitmap = self.exclusive_within(self.space.bitmap_of(id), patience)?;
+        let mut bitmap = loop {
+            let bitmap = self.exclusive_within(self.space.bitmap_of(id), patience)?;
+            if self.log.has_room(LOG_ROOM_BYTES) {
+                break bitmap;
+            }
+            drop(bitmap);
+            self.log.await_room(LOG_ROOM_BYTES);
+        };
         self.expect_bit(&bitmap, id, used)?;
         // Undo may split or free, and must not fail for want of log.
         bitmap.prepare(Urgency::Ending)?;

@@ -83,7 +83,7 @@ pub(super) struct Map {
     reserved: Vec<u64>,
     /// Pages that were handed out and have neither been committed nor given back: their bits still say that they are
     /// free. At most one for each thread.
-    handed_out: Vec<PageId>,
+    pub(super) handed_out: Vec<PageId>,
     /// No extent before this page has free pages, except reserved ones.
     pub(super) first_free: u64,
     /// Raised when `first_free` may have to be lowered, so that a search that began before does not raise it.

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     FreeSpaceKind, PageWords, PoolOptions,
-    testing::{ALLOCATE, FAR, World, options, over_all},
+    testing::{ALLOCATE, FAR, NOTHING, World, options, over_all},
 };
 
 /// The pages that the bitmaps say are in use.
@@ -477,6 +477,47 @@ fn whoever_allocates_waits_no_longer_than_it_may() {
     assert_eq!(world.pool.page_count(), pages);
     allocate(Patience::ENDLESS).unwrap();
     world.pool.verify_quiescent().unwrap();
+}
+
+/// A thread that allocated a page waited for room in the log with the bitmap page. When there was room, a hundred others
+/// slept for that page, and each of them was woken to take it.
+#[test]
+fn whoever_waits_for_room_in_the_log_keeps_no_bitmap_page() {
+    let world = World::create(64);
+    let start = Instant::now();
+    let eventually = |done: &dyn Fn() -> bool| {
+        while !done() && start.elapsed() < FAR {
+            thread::yield_now();
+        }
+        assert!(done());
+    };
+    // The shard of this thread has pages from here on.
+    world.allocate(6).unwrap();
+    let is_over = AtomicBool::new(false);
+    world.disk.hold_syncs(true);
+    let (found, allocated) = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                world.append(NOTHING, &[]).unwrap();
+            }
+        });
+        // No spare segment is made while nothing is synced.
+        eventually(&|| !world.log.has_room(24));
+        let looking = scope.spawn(|| {
+            eventually(&|| !world.pool.space.map().lock().handed_out.is_empty());
+            thread::sleep(Duration::from_millis(50));
+            let deadline = Some(Instant::now() + Duration::from_secs(2));
+            let bitmap = world.pool.space.bitmap_of(PageId(2));
+            let found = world.pool.shared_within(bitmap, Patience { deadline, cancelled: None }).map(drop);
+            is_over.store(true, Ordering::Relaxed);
+            world.disk.hold_syncs(false);
+            found
+        });
+        let allocated = world.allocate(7);
+        (looking.join().unwrap(), allocated)
+    });
+    found.unwrap();
+    assert_eq!(world.get(allocated.unwrap(), 64).unwrap(), 7);
 }
 
 /// PAGE-13: a thread that was lengthening the file when the pool was closed went on, when the file could be somebody
