@@ -109,7 +109,7 @@ impl Pen {
         self.unsynced = true;
 
         core.ring.retire(position, run.next);
-        core.room_was_made();
+        core.room_was_made(run.next - position);
         let half = base + geometry.segment_bytes() / 2;
         if (position..run.next).contains(&half) {
             core.want_space();

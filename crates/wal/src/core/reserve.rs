@@ -57,7 +57,7 @@ impl Core {
         let before = self.space_limit.swap(limit, Ordering::Relaxed);
         drop(telling);
         if limit > before {
-            self.room_was_made();
+            self.space_was_made();
         }
         limit >= ahead
     }
@@ -73,7 +73,7 @@ impl Core {
             if !made {
                 self.disk_is_full.store(true, Ordering::Relaxed);
                 // They are refused from now on.
-                self.room_was_made();
+                self.space_was_made();
                 return Ok(());
             }
         }

@@ -16,6 +16,10 @@ use foreshore_env::{
 use super::{CLOSED, Core, POISONED, gather::Gathering, lead::Turn};
 use crate::segment::no_record;
 
+/// Room in a crowded ring for which one thread is woken. A crowd that is woken for a piece has filled that at once, and
+/// most of it sleeps again without having appended anything.
+const BYTES_FOR_EACH: u64 = 256 << 10;
+
 /// Guarded by the mutex of [`Core::waiting`].
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -290,12 +294,22 @@ impl Core {
         }
     }
 
-    /// Room was made in the ring.
-    pub(super) fn room_was_made(&self) {
+    /// Room was made in the ring: of those who wait for it as many are woken as will take that much at once; all when
+    /// it is no longer crowded, which it is in the end, because the writer goes on until then.
+    pub(super) fn room_was_made(&self, bytes: u64) {
         let waiting = self.waiting.lock();
-        if waiting.for_space > 0 {
-            self.space.notify_all();
+        if !self.is_crowded() {
+            return self.space.notify_all();
         }
+        for _ in 0..waiting.for_space.min(1 + (bytes / BYTES_FOR_EACH) as usize) {
+            self.space.notify_one();
+        }
+    }
+
+    /// Space was made on the disk.
+    pub(super) fn space_was_made(&self) {
+        let _waiting = self.waiting.lock();
+        self.space.notify_all();
     }
 
     /// The writer did not get ahead, but the ring is still crowded.
