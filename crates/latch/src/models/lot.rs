@@ -11,7 +11,7 @@ use crate::parking::{self, Ended, Next, Parked, Pass, Wait};
 
 const HERE: usize = 0x1000;
 /// In a lot of two spaces one of these shares the space of `HERE`.
-const ELSEWHERE: [usize; 2] = [0x2000, 0x3000];
+const ELSEWHERE: [usize; 2] = [0x2000, 0x3001];
 
 /// Sleeps until the word is no longer 0; `attempts` because others may be woken in its stead.
 fn sleep_while_zero(word: &AtomicU64, address: usize) {
