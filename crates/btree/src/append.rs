@@ -137,7 +137,7 @@ impl<'a> Tree<'a> {
     /// The last record, if it has this key or a higher one. Ghosts that are in the way are purged, if nobody needs
     /// them.
     fn not_before(&self, session: &mut impl Session, key: &[u8]) -> Result<Option<Place>> {
-        while let Some(last) = self.last_key()?.filter(|last| last.as_slice() >= key) {
+        while let Some(last) = self.last_key(session.patience())?.filter(|last| last.as_slice() >= key) {
             let mut page = self.leaf_for(session.patience(), &last)?;
             if self.purge(session, &mut page)? == 0 {
                 return Ok(Some(Place::of(page.view(), &last)));

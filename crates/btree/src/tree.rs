@@ -206,7 +206,7 @@ impl BTree {
     /// The highest id of a long value in the overflow table with this root; 0 when there is none.
     pub fn last_overflow_id(env: &Arc<TreeEnv>, root: PageId) -> Result<u64> {
         let tree = BTree::open(env, TableId::OVERFLOW, root);
-        let key = tree.tree().last_key()?;
+        let key = tree.tree().last_key(Patience::ENDLESS)?;
         Ok(key.and_then(|key| key.first_chunk().map(|id| u64::from_be_bytes(*id))).unwrap_or(0))
     }
 }
@@ -214,11 +214,11 @@ impl BTree {
 impl Tree<'_> {
     /// The highest key, a ghost's too. Nobody may change the tree meanwhile; but pages may leave their frames to
     /// others.
-    pub(crate) fn last_key(&self) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn last_key(&self, patience: Patience<'_>) -> Result<Option<Vec<u8>>> {
         let mut bound: Option<Vec<u8>> = None;
         loop {
             let target = bound.as_deref().map_or(Target::Last, Target::Below);
-            let leaf = self.leaf(Patience::ENDLESS, target)?.page;
+            let leaf = self.leaf(patience, target)?.page;
             let view = leaf.view();
             let last =
                 view.slot_count().checked_sub(1).map(|last| crate::node::key_of(view, SlotIndex(last)));

@@ -102,3 +102,28 @@ fn cancelling_ends_a_wait_for_a_latch() {
         }
     }
 }
+
+/// Whoever appends looks for the last key first.
+#[test]
+fn a_deadline_ends_the_wait_of_an_append() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(4, 256, mode);
+        let manager = lock_manager();
+        let [root, _] = pages(&rig);
+        let held = rig.env.pool.exclusive(root).unwrap();
+        let (ended, took) = thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let begin = Instant::now();
+                let mut session = Locking { deadline: Some(begin + WAIT), ..Locking::begin(&manager, 2) };
+                let ended = rig.tree.append(&mut session, &[(b"key 99", b"new")]);
+                (ended, begin.elapsed())
+            });
+            waiter.join().unwrap()
+        });
+        drop(held);
+        let error = ended.unwrap_err();
+        assert!(matches!(error, TreeError::Lock(LockError::Timeout(_))), "{mode:?}: {error}");
+        assert!((WAIT..FAR).contains(&took), "{mode:?}: {took:?}");
+        rig.verify();
+    }
+}
