@@ -8,6 +8,7 @@ use foreshore_wal::Urgency;
 
 use crate::{
     image::{self, Image, Outline, misfit},
+    merge::Zeal,
     node::{self, RETIRED, damaged},
     record,
     tree::Tree,
@@ -50,12 +51,14 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Takes back the content of the root's only child. The root is latched; its level is `level` + 1.
+    /// Takes back the content of the root's only child. The root is latched; its level is `level` + 1. Gives up where
+    /// it only tidies, and would have to wait for the bitmap page.
     pub(crate) fn shrink(
         &self,
         patience: Patience<'_>,
         mut root: ExclusivePage<'a>,
         level: u8,
+        zeal: Zeal,
     ) -> Result<()> {
         let id = root.view().leftmost_child();
         let mut child = self.child(patience, &root, id, level)?;
@@ -71,7 +74,7 @@ impl<'a> Tree<'a> {
         child.prepare(Urgency::Work)?;
         let node = image::encode(&outline, child.view(), 0..child.view().slot_count());
         let content = build(id, Image::parse(self.table, &node))?;
-        let freeing = self.env.pool.free_page(id)?;
+        let Some(freeing) = self.free_merged(patience, id, zeal)? else { return Ok(()) };
         let head = record::structure(self.table, &[self.root, id], None);
         let lsn = self.env.append_system(Urgency::Work, record::SHRINK, &[&head, &node])?;
         content.store(root.words());

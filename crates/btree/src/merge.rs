@@ -1,9 +1,9 @@
 //! Merging a nearly empty node with a neighbour under the same parent. A system transaction: one record.
 
-use foreshore_base::{Result, SlotIndex, limits::PAGE_BYTES};
+use foreshore_base::{PageId, Result, SlotIndex, limits::PAGE_BYTES};
 use foreshore_latch::Patience;
 use foreshore_lock::KeyRef;
-use foreshore_pages::{ExclusivePage, PAGE_HEADER_BYTES, PageBuilder, SlottedView};
+use foreshore_pages::{ExclusivePage, FreeingPage, PAGE_HEADER_BYTES, PageBuilder, SlottedView};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -44,7 +44,8 @@ impl<'a> Tree<'a> {
 
     /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page,
     /// and nobody needs the name that vanishes with the border between them, nor remembers one of them; then looks at
-    /// the level above. Gives up where it would have to wait for the parent. Whether nodes of this level were merged.
+    /// the level above. Gives up where it would have to wait for the parent, or, with that latched, for the bitmap
+    /// page. Whether nodes of this level were merged.
     pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<bool> {
         self.merge_as(session, target, level, Zeal::Tidy)
     }
@@ -77,7 +78,7 @@ impl<'a> Tree<'a> {
                     if level == 0 && session.is_remembered(parent.view().leftmost_child()) {
                         return Ok(merged);
                     }
-                    self.shrink(session.patience(), parent, level)?;
+                    self.shrink(session.patience(), parent, level, zeal)?;
                     return Ok(merged);
                 }
                 drop(parent);
@@ -114,22 +115,25 @@ impl<'a> Tree<'a> {
         Ok(merged)
     }
 
-    /// Waits until the nodes that are to be looked at are in the pool and nobody changes them, before their parent is
-    /// latched: those who come by for its other children do not stand behind a read from the file (BTREE-13). False: the
-    /// parent has changed.
+    /// Waits until the nodes that are to be looked at, and the bitmap page of the one that would go, are in the pool
+    /// and nobody changes them, before their parent is latched: those who come by for its other children do not stand
+    /// behind a read from the file (BTREE-13). False: the parent has changed.
     fn await_pair(&self, patience: Patience<'_>, landing: &Landing<'a>, target: Target<'_>) -> Result<bool> {
         let view = landing.page.view();
         let separators = view.slot_count();
         let near = node::position(view, target).min(separators.saturating_sub(1));
         let right = (separators > 0).then(|| view.child(SlotIndex(near)));
-        let pair = [Some(node::child_before(view, near)), right];
-        for child in pair.into_iter().flatten() {
+        let left = node::child_before(view, near);
+        let goes = right.unwrap_or(left);
+        for child in [Some(left), right].into_iter().flatten() {
             // A pointer that may be nonsense is not followed, and an error is genuine only if the pointer is.
             if !landing.page.validate() {
                 return Ok(false);
             }
-            let awaited =
-                self.fetch(landing.page.id(), child, |id| self.env.pool.optimistic_within(id, patience));
+            let awaited = self.fetch(landing.page.id(), child, |id| {
+                self.env.pool.optimistic_within(id, patience)?;
+                if id == goes { self.env.pool.await_free_page(id, patience) } else { Ok(()) }
+            });
             if let Err(error) = awaited {
                 return if landing.page.validate() { Err(error) } else { Ok(false) };
             }
@@ -184,7 +188,9 @@ impl<'a> Tree<'a> {
         parent.prepare(Urgency::Work)?;
         left.prepare(Urgency::Work)?;
         right.prepare(Urgency::Work)?;
-        let freeing = self.env.pool.free_page(right.id())?;
+        let Some(freeing) = self.free_merged(session.patience(), right.id(), zeal)? else {
+            return Ok(false);
+        };
         let head = record::structure(self.table, &[parent.id(), left.id(), right.id()], Some(slot.0));
         let lsn = self.env.append_system(Urgency::Work, record::MERGE, &[&head, &node])?;
         joined.store(left.words());
@@ -196,6 +202,20 @@ impl<'a> Tree<'a> {
         // Last: from here on the page may be allocated anew, by somebody who waits for its latch.
         freeing.commit(lsn);
         Ok(true)
+    }
+
+    /// Begins to free a node whose content goes into another. The parent and both are latched: whoever only tidies
+    /// gives up where it would have to wait for the bitmap page, or to read it (BTREE-13).
+    pub(crate) fn free_merged(
+        &self,
+        patience: Patience<'_>,
+        id: PageId,
+        zeal: Zeal,
+    ) -> Result<Option<FreeingPage<'a>>> {
+        match zeal {
+            Zeal::Tidy => self.env.pool.free_page_now(id),
+            Zeal::Compact => self.env.pool.free_page_within(id, patience).map(Some),
+        }
     }
 
     /// Both nodes as one, unless that would soon be split again.

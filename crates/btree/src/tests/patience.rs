@@ -127,3 +127,40 @@ fn a_deadline_ends_the_wait_of_an_append() {
         rig.verify();
     }
 }
+
+/// A merge needs the bitmap page of the page that it frees: it waited for that without end, with three nodes latched,
+/// and those who read them stood behind it (BTREE-13).
+#[test]
+fn a_deadline_ends_the_wait_of_a_merge_and_nobody_stands_behind_it() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(4, 256, mode);
+        let manager = lock_manager();
+        pages(&rig);
+        let held = rig.env.pool.exclusive(PageId(1)).unwrap();
+        thread::scope(|scope| {
+            let deleter = scope.spawn(|| {
+                for number in 0..30 {
+                    let deadline = Some(Instant::now() + WAIT);
+                    let mut session = Locking { deadline, ..Locking::begin(&manager, 2 + number) };
+                    let _ = rig.tree.delete(&mut session, format!("key {number}").as_bytes());
+                }
+            });
+            // It has come to the first merge long before that.
+            thread::sleep(WAIT * 10);
+            let barred = (0..40).find(|number| {
+                let deadline = Some(Instant::now() + FAR / 10);
+                let mut session = Locking { deadline, ..Locking::begin(&manager, 100 + number) };
+                let key = format!("key {number}");
+                rig.tree.get(&mut session, key.as_bytes(), Isolation::ReadCommitted, |_| ()).is_err()
+            });
+            let begin = Instant::now();
+            while !deleter.is_finished() && begin.elapsed() < FAR {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let waits = !deleter.is_finished();
+            drop(held);
+            assert!(!waits && barred.is_none(), "{mode:?}: {waits}, {barred:?}");
+        });
+        rig.verify();
+    }
+}

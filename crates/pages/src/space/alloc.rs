@@ -12,7 +12,7 @@ use foreshore_wal::Urgency;
 use super::reserve::Demand;
 use crate::{
     layout::{self, KIND, PageKind},
-    pool::{BufferPool, ExclusivePage, SharedPage},
+    pool::{BufferPool, ExclusivePage, OptimisticPage, SharedPage},
     words::{PageBuffer, PageWords},
 };
 
@@ -238,7 +238,7 @@ impl BufferPool {
     /// The bitmap page of `id`, exclusively and prepared, if the bit of `id` is as expected, and while the log has room
     /// for the record: behind one thread that waits for that with a bitmap page, all who allocate would sleep.
     fn bitmap_for(&self, id: PageId, used: bool, patience: Patience<'_>) -> Result<ExclusivePage<'_>> {
-        let mut bitmap = loop {
+        let bitmap = loop {
             let bitmap = self.exclusive_within(self.space.bitmap_of(id), patience)?;
             if self.log.has_room(LOG_ROOM_BYTES) {
                 break bitmap;
@@ -246,6 +246,15 @@ impl BufferPool {
             drop(bitmap);
             self.log.await_room(LOG_ROOM_BYTES);
         };
+        self.prepare_bit(bitmap, id, used)
+    }
+
+    fn prepare_bit<'p>(
+        &self,
+        mut bitmap: ExclusivePage<'p>,
+        id: PageId,
+        used: bool,
+    ) -> Result<ExclusivePage<'p>> {
         self.expect_bit(&bitmap, id, used)?;
         // Undo may split or free, and must not fail for want of log.
         bitmap.prepare(Urgency::Ending)?;
@@ -276,10 +285,46 @@ impl BufferPool {
 
     /// Begins to free page `id`, to which nothing refers any more. The caller may hold pages of a tree, `id` among
     /// them, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
+    ///
+    /// # Errors
+    /// Among others `Corrupted` if `id` is the header page, a bitmap page, or not in the file, and if it is free.
     pub fn free_page(&self, id: PageId) -> Result<FreeingPage<'_>> {
+        self.free_page_within(id, Patience::ENDLESS)
+    }
+
+    /// As [`BufferPool::free_page`], with the end of [`BufferPool::optimistic_within`].
+    ///
+    /// # Errors
+    /// As [`BufferPool::free_page`].
+    pub fn free_page_within(&self, id: PageId, patience: Patience<'_>) -> Result<FreeingPage<'_>> {
+        self.check_freed(id)?;
+        Ok(FreeingPage { bitmap: self.bitmap_for(id, true, patience)?, id })
+    }
+
+    /// As [`BufferPool::free_page`], if that needs no waiting, but for room in the log, and no read from the file.
+    ///
+    /// # Errors
+    /// As [`BufferPool::free_page`].
+    pub fn free_page_now(&self, id: PageId) -> Result<Option<FreeingPage<'_>>> {
+        self.check_freed(id)?;
+        let bitmap = self.optimistic_now(self.space.bitmap_of(id)).and_then(OptimisticPage::upgrade);
+        let prepared = bitmap.map(|bitmap| self.prepare_bit(bitmap, id, true)).transpose()?;
+        Ok(prepared.map(|bitmap| FreeingPage { bitmap, id }))
+    }
+
+    /// Waits until what [`BufferPool::free_page_now`] needs for `id` is in the pool and nobody changes it, with the end
+    /// of [`BufferPool::optimistic_within`]. For those who latch nothing yet.
+    ///
+    /// # Errors
+    /// Those of reading a page.
+    pub fn await_free_page(&self, id: PageId, patience: Patience<'_>) -> Result<()> {
+        self.optimistic_within(self.space.bitmap_of(id), patience).map(drop)
+    }
+
+    fn check_freed(&self, id: PageId) -> Result<()> {
         if self.space.is_fixed(id) || u64::from(id.0) >= self.page_count() {
             return Err(StorageError::corrupt_page(id, "it is not a page that could be freed"));
         }
-        Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Patience::ENDLESS)?, id })
+        Ok(())
     }
 }
