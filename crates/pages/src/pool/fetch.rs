@@ -150,7 +150,7 @@ impl BufferPool {
             if let Some(page) = self.exclusive_resident(id, deadline, patience)? {
                 return Ok((page, true));
             }
-            if let Some(_permit) = self.enter_transit(id)?
+            if let Some(_permit) = self.enter_transit(id, patience)?
                 && let Some(page) = self.claim(id, patience)?.place(id)
             {
                 return Ok((page, false));
@@ -158,18 +158,17 @@ impl BufferPool {
         }
     }
 
-    /// Permission to bring in a page; `None`: it has come meanwhile, or may have. With time of its own: that of whoever
+    /// Permission to bring in a page; `None`: it has come meanwhile, or may have. Whoever finds it on its way waits
+    /// until then, its patience ends, or the pool takes it for a fault. With time of its own for that: that of whoever
     /// has waited for a latch before may have passed while this process was stopped (PAGE-17).
-    fn enter_transit(&self, id: PageId) -> Result<Option<Permit<'_>>> {
-        let deadline = BufferPool::latch_deadline();
-        match self.transit.enter(id, deadline) {
+    fn enter_transit(&self, id: PageId, patience: Patience<'_>) -> Result<Option<Permit<'_>>> {
+        let limit = BufferPool::latch_deadline();
+        if let Some(permit) = self.transit.enter(id, limit, patience) {
             // In a list: whoever was there before may have placed it.
-            Some(permit) => {
-                Ok(Some(permit).filter(|permit| !permit.is_listed() || self.resident(id).is_none()))
-            }
-            None if Instant::now() >= deadline => Err(self.stuck(id)),
-            None => Ok(None),
+            return Ok(Some(permit).filter(|permit| !permit.is_listed() || self.resident(id).is_none()));
         }
+        BufferPool::check_patience(id, patience)?;
+        if Instant::now() >= limit { Err(self.stuck(id)) } else { Ok(None) }
     }
 
     pub(super) fn wait_shared<'p>(
@@ -241,7 +240,7 @@ impl BufferPool {
         if !self.is_in_file(id) {
             return Err(self.not_in_file(id));
         }
-        let Some(permit) = self.enter_transit(id)? else {
+        let Some(permit) = self.enter_transit(id, patience)? else {
             return Ok(None);
         };
         let frame = self.claim(id, patience)?;

@@ -7,6 +7,7 @@ pub(super) mod baseline;
 
 use foreshore_base::PageId;
 use foreshore_env::time::Instant;
+use foreshore_latch::Patience;
 
 use self::baseline::{Lists, Passage};
 
@@ -63,12 +64,13 @@ impl Transit {
     }
 
     /// Permission to bring in a page that is in no frame; `None` when it was on its way, and no longer is, or when
-    /// `deadline` has passed. The caller holds nothing that somebody who loads a page could wait for.
-    pub(super) fn enter(&self, page: PageId, deadline: Instant) -> Option<Permit<'_>> {
+    /// `limit` has passed, or the caller's patience has ended. The caller holds nothing that somebody who loads a page
+    /// could wait for.
+    pub(super) fn enter(&self, page: PageId, limit: Instant, patience: Patience<'_>) -> Option<Permit<'_>> {
         match self {
             Transit::InFrame => Some(Permit::InFrame),
             Transit::Lists(lists) => {
-                lists.enter(page, deadline).map(|passage| Permit::Listed { _passage: passage })
+                lists.enter(page, limit, patience).map(|passage| Permit::Listed { _passage: passage })
             }
         }
     }

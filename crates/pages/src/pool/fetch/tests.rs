@@ -1,9 +1,18 @@
 use std::io::ErrorKind;
 
-use foreshore_env::{thread, time::Duration};
+use foreshore_env::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+use foreshore_testkit::FaultyDisk;
 
 use super::*;
-use crate::testing::World;
+use crate::{
+    TransitKind,
+    pool::PoolOptions,
+    testing::{self, World},
+};
 
 /// PAGE-17. A program with 500 threads was stopped for longer than a minute, as a debugger or a machine that sleeps
 /// does it: when it went on, everybody who waited for a latch was told that something hangs, also where the holder had
@@ -59,5 +68,47 @@ fn what_was_let_go_after_the_deadline_is_had_all_the_same() {
             drop((held, write));
             assert!(waiter.join().unwrap(), "way {way}");
         });
+    }
+}
+
+/// Whoever wants a page that another thread brings in, or still waits for a frame for, waits for that no longer than it
+/// may, however the pool knows of it.
+#[test]
+fn whoever_wants_a_page_on_its_way_waits_no_longer_than_it_may() {
+    const WAIT: Duration = Duration::from_millis(30);
+    for transit in TransitKind::ALL {
+        let options = PoolOptions { transit, ..testing::options(8) };
+        let world = World::create_on(FaultyDisk::new(), &options).unwrap();
+        let page = world.allocate(1).unwrap();
+        while world.pool.resident(page).is_some() {
+            world.allocate(2).unwrap();
+        }
+        let permit = world.pool.enter_transit(page, Patience::ENDLESS).unwrap().unwrap();
+        let flag = AtomicBool::new(false);
+        for cancelled in [false, true] {
+            let outcome = thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let begin = Instant::now();
+                    let patience = match cancelled {
+                        true => Patience { deadline: None, cancelled: Some(&flag) },
+                        false => Patience { deadline: Some(begin + WAIT), cancelled: None },
+                    };
+                    let outcome = world.pool.enter_transit(page, patience).map(|permit| permit.is_some());
+                    // Half of what a fault would take.
+                    assert!(begin.elapsed() < Duration::from_secs(30), "{transit:?}");
+                    outcome
+                });
+                thread::sleep(WAIT);
+                flag.store(cancelled, Ordering::Release);
+                waiter.join().unwrap()
+            });
+            let ended =
+                matches!(&outcome, Err(StorageError::WaitEnded { cancelled: by, .. }) if *by == cancelled);
+            // On the road a page on its way is in its frame, latched.
+            let in_frame = transit == TransitKind::InFrame && matches!(outcome, Ok(true));
+            assert!(ended || in_frame, "{transit:?}: {outcome:?}");
+        }
+        drop(permit);
+        assert_eq!(world.get(page, 64).unwrap(), 1, "{transit:?}");
     }
 }

@@ -10,6 +10,7 @@ use foreshore_env::{
     sync::{Condvar, Mutex},
     time::Instant,
 };
+use foreshore_latch::{Patience, parking::LOOK_INTERVAL};
 
 /// The lists; a page has one by its id.
 #[derive(Debug)]
@@ -40,16 +41,23 @@ impl Lists {
         &self.lists[page.0 as usize % self.lists.len()]
     }
 
-    /// Enters the page. If it is in the list, waits until it is gone, or until `deadline`, and does not enter it.
-    pub(super) fn enter(&self, page: PageId, deadline: Instant) -> Option<Passage<'_>> {
+    /// Enters the page. If it is in the list, waits until it is gone, or until `limit`, or until the caller's patience
+    /// ends, and does not enter it.
+    pub(super) fn enter(&self, page: PageId, limit: Instant, patience: Patience<'_>) -> Option<Passage<'_>> {
         let list = self.list(page);
         let mut pages = list.pages.lock();
         if !pages.contains(&page) {
             pages.push(page);
             return Some(Passage { list, page });
         }
-        while pages.contains(&page) && Instant::now() < deadline {
-            pages = list.left.wait_until(pages, deadline);
+        let until = patience.deadline.map_or(limit, |own| own.min(limit));
+        while pages.contains(&page) && !patience.is_cancelled() {
+            let now = Instant::now();
+            if now >= until {
+                break;
+            }
+            let look = if patience.cancelled.is_some() { until.min(now + LOOK_INTERVAL) } else { until };
+            pages = list.left.wait_until(pages, look);
         }
         None
     }
@@ -100,14 +108,15 @@ mod tests {
         let lists = Lists::new(count);
         let (page, gone) = (PageId(7), AtomicBool::new(false));
         let far = Instant::now() + FAR;
-        let first = lists.enter(page, far).unwrap();
+        let enter = |page, limit| lists.enter(page, limit, Patience::ENDLESS);
+        let first = enter(page, far).unwrap();
         assert!(lists.try_enter(page).is_none());
-        assert!(lists.enter(PageId(8), far).is_some() && lists.enter(PageId(7 + 128), far).is_some());
+        assert!(enter(PageId(8), far).is_some() && enter(PageId(7 + 128), far).is_some());
         // Nobody waits for ever, and a thread that gave up left nothing behind.
-        assert!(lists.enter(page, Instant::now() + Duration::from_millis(20)).is_none());
+        assert!(enter(page, Instant::now() + Duration::from_millis(20)).is_none());
         let waited = thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                let waited = lists.enter(page, far).is_none();
+                let waited = enter(page, far).is_none();
                 assert!(gone.load(Ordering::SeqCst), "it was still on its way");
                 waited
             });
@@ -116,7 +125,7 @@ mod tests {
             drop(first);
             waiter.join().unwrap()
         });
-        assert!(lists.enter(page, far).is_some());
+        assert!(enter(page, far).is_some());
         assert!(lists.lists.iter().all(|list| list.pages.lock().is_empty()));
         waited
     }
