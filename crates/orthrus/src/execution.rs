@@ -110,6 +110,10 @@ impl Execution {
         }
         if !self.shared.handed[self.number].is_empty() {
             worked |= self.take_handed(takes);
+            // Whoever rang this thread for a job rang nobody else, and the job finds no room here now.
+            if takes && !self.has_room() && self.shared.has_jobs() {
+                self.shared.ring_for_a_job(self.shared.options().first_execution() + self.number);
+            }
         }
         if !takes {
             // Others begin what is begun from now on.

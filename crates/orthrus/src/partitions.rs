@@ -123,7 +123,7 @@ impl PartitionOptions {
     }
 
     /// The first thread that may run transactions.
-    fn first_execution(&self) -> usize {
+    pub(crate) fn first_execution(&self) -> usize {
         if self.automatic { 0 } else { self.control_threads }
     }
 }

@@ -1,6 +1,7 @@
 //! Who gets a turn, who is woken for it, and what panics where all end.
 
 use super::*;
+use crate::queue::NEVER;
 
 /// A job that does this.
 struct Does<F>(F);
@@ -202,4 +203,25 @@ fn what_nobody_has_room_for_ends_at_its_deadline() {
     free.store(true, Ordering::SeqCst);
     assert!(wait_for(|| ends.load(Ordering::SeqCst) == 303), "{partitions:?}");
     assert!(wait_for(|| (partitions.stats().in_flight, partitions.stats().queued) == (0, 0)));
+}
+
+/// A thread that was rung for a job, and whose window is filled by what others hand over before it comes to that job,
+/// rings for it: whoever rang it rang nobody else.
+#[test]
+fn a_job_waits_for_no_thread_whose_window_was_filled_meanwhile() {
+    let options = PartitionOptions { window: 1, pin_threads: false, ..OPTIONS };
+    let partitions = Partitions::start(options).unwrap();
+    // Time enough, mostly, for all threads to fall asleep.
+    thread::sleep(Duration::from_millis(50));
+    let far = Duration::from_secs(3600);
+    let stays = Box::new(Does(move || Next::Later(far)));
+    // As two threads do it that hand over at the same time. The first job is for the same thread.
+    assert!(partitions.shared.handed[0].put(stays, NEVER, usize::MAX, || false).is_ok_and(|put| put));
+    let begun = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&begun);
+    partitions.submit(Box::new(Does(move || {
+        told.store(true, Ordering::SeqCst);
+        Next::Done
+    })));
+    assert!(wait_for(|| begun.load(Ordering::SeqCst)), "{partitions:?}");
 }
