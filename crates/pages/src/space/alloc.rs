@@ -301,12 +301,15 @@ impl BufferPool {
         Ok(FreeingPage { bitmap: self.bitmap_for(id, true, patience)?, id })
     }
 
-    /// As [`BufferPool::free_page`], if that needs no waiting, but for room in the log, and no read from the file.
+    /// As [`BufferPool::free_page`], if that needs no waiting, for room in the log neither, and no read from the file.
     ///
     /// # Errors
     /// As [`BufferPool::free_page`].
     pub fn free_page_now(&self, id: PageId) -> Result<Option<FreeingPage<'_>>> {
         self.check_freed(id)?;
+        if !self.log.has_room(LOG_ROOM_BYTES) {
+            return Ok(None);
+        }
         let bitmap = self.optimistic_now(self.space.bitmap_of(id)).and_then(OptimisticPage::upgrade);
         let prepared = bitmap.map(|bitmap| self.prepare_bit(bitmap, id, true)).transpose()?;
         Ok(prepared.map(|bitmap| FreeingPage { bitmap, id }))
