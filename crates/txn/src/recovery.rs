@@ -249,11 +249,12 @@ fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>, reports: &mut Reports<'_>) -
     let mut chains: BTreeMap<TxnId, TxnChain> =
         losers.iter().map(|(&txn, &last)| (txn, TxnChain { txn, first: Lsn::ZERO, last })).collect();
     let mut next: BinaryHeap<(Lsn, TxnId)> = losers.iter().map(|(&txn, &last)| (last, txn)).collect();
-    let mut payload = Vec::new();
+    // One for all: how their records lie among each other is how they are undone.
+    let (mut reader, mut payload) = (core.log.backward(), Vec::new());
     let mut undone = 0;
     while let Some((lsn, txn)) = next.pop() {
         let Some(chain) = chains.get_mut(&txn) else { continue };
-        let earlier = rollback::undo_one(core, chain, lsn, &roots, &mut payload)?;
+        let earlier = rollback::undo_one(core, chain, lsn, &roots, &mut reader, &mut payload)?;
         undone += 1;
         if earlier > Lsn::ZERO {
             next.push((earlier, txn));

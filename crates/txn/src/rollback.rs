@@ -20,7 +20,7 @@ use std::io;
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_btree::TxnChain;
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_wal::{RecordHeader, Urgency};
+use foreshore_wal::{BackwardReader, RecordHeader, Urgency};
 
 use crate::{
     core::Core,
@@ -93,13 +93,14 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), T
 fn undo_announced(session: &mut TxnSession, until: Lsn) -> Result<()> {
     let engine = session.engine.clone();
     let core = engine.core();
-    let mut buffer = Vec::new();
+    let (mut reader, mut payload) = (core.log.backward(), Vec::new());
+    let roots = |table| core.catalog.root(table);
     let mut next = session.chain.last;
     let undone = loop {
         if next <= until {
             break Ok(());
         }
-        match undo_one(core, &mut session.chain, next, &|table| core.catalog.root(table), &mut buffer) {
+        match undo_one(core, &mut session.chain, next, &roots, &mut reader, &mut payload) {
             Ok(earlier) => next = earlier,
             Err(error) => break Err(error),
         }
@@ -112,9 +113,11 @@ fn undo_announced(session: &mut TxnSession, until: Lsn) -> Result<()> {
 /// Undoes a chain to its beginning and appends its end record; `noted` is told of every record. By somebody who is not
 /// its owner, or has none.
 pub(crate) fn undo_chain(core: &Core, chain: &mut TxnChain, noted: &mut dyn FnMut(&TxnChain)) -> Result<()> {
-    let (mut next, mut payload) = (chain.last, Vec::new());
+    let (mut reader, mut payload) = (core.log.backward(), Vec::new());
+    let roots = |table| core.catalog.root(table);
+    let mut next = chain.last;
     while next > Lsn::ZERO {
-        next = undo_one(core, chain, next, &|table| core.catalog.root(table), &mut payload)?;
+        next = undo_one(core, chain, next, &roots, &mut reader, &mut payload)?;
         noted(chain);
     }
     core.log.append(Urgency::Ending, chain.txn, chain.last, records::END, &[]).map(drop)
@@ -136,9 +139,10 @@ pub(crate) fn undo_one(
     chain: &mut TxnChain,
     lsn: Lsn,
     roots: &dyn Fn(TableId) -> Option<PageId>,
+    reader: &mut BackwardReader<'_>,
     payload: &mut Vec<u8>,
 ) -> Result<Lsn> {
-    let header = core.log.read(lsn, payload)?;
+    let header = reader.read(lsn, payload)?;
     if header.txn != chain.txn {
         let detail =
             format!("a record of transaction {} in the chain of transaction {}", header.txn, chain.txn);

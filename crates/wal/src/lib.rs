@@ -33,4 +33,4 @@ pub use insert::{LogInsert, Urgency};
 pub use log::Log;
 pub use options::{FIRST_LSN, LogOptions};
 #[cfg(not(foreshore_loom))]
-pub use reader::LogReader;
+pub use reader::{BackwardReader, LogReader};

@@ -15,7 +15,7 @@ use crate::{
     frame::{RecordHeader, RecordKind},
     insert::Urgency,
     options::LogOptions,
-    reader::LogReader,
+    reader::{BackwardReader, LogReader},
     scan::{self, Found},
     segment::Geometry,
     store::{self, Store},
@@ -222,6 +222,11 @@ impl Log {
     /// record.
     pub fn read(&self, lsn: Lsn, buffer: &mut Vec<u8>) -> Result<RecordHeader> {
         self.core.read(lsn, buffer)
+    }
+
+    /// As [`Log::read`], for one record after another, each before the last.
+    pub fn backward(&self) -> BackwardReader<'_> {
+        BackwardReader::new(&self.core)
     }
 
     /// Reads forward from `from` (the LSN of a record, or a former [`Log::tail`]) up to the present tail.

@@ -11,7 +11,7 @@ use foreshore_env::{
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
     BeginOptions, Durability, Engine, EngineOptions, IntentMode, LockError, MAX_SAVEPOINTS, PoolOptions,
-    TableInfo, TxnError,
+    TableInfo, Txn, TxnError,
 };
 use foreshore_wal::{RecordKind, Urgency};
 
@@ -44,6 +44,44 @@ fn a_rollback_leaves_no_trace() {
     txn.rollback().unwrap();
     assert_eq!(read_all(&engine).unwrap(), before);
     assert_sound(&engine, "rolled back");
+}
+
+/// A rollback read the log's file once for each record, and so did recovery for each that it undid.
+#[test]
+fn what_is_undone_is_read_by_pieces() {
+    let wide = EngineOptions {
+        pool: PoolOptions { bytes: 8 << 20, ..tiny().pool },
+        node_capacity: usize::MAX,
+        ..tiny()
+    };
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &wide).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let write = |txns: &mut [Txn], round: &[u8]| {
+        for number in 0..3000_u32 {
+            let txn = &mut txns[number as usize % 3];
+            txn.put(&table, &number.to_be_bytes(), &[7; 50]).unwrap();
+        }
+        // With the log up to here in the file.
+        put(&engine, &table, b"a key behind all others", round);
+    };
+    let mut txns = [begin(&engine), begin(&engine), begin(&engine)];
+    write(&mut txns, b"first");
+    let before = disk.counts().reads;
+    txns.into_iter().for_each(|txn| txn.rollback().unwrap());
+    let reads = disk.counts().reads - before;
+    assert!(reads < 60, "{reads} reads of three rollbacks");
+
+    let mut txns = [begin(&engine), begin(&engine), begin(&engine)];
+    write(&mut txns, b"second");
+    let left = disk.after_crash(CrashMode::KeepAll);
+    drop(txns);
+    let engine = open_with(&left, &wide).unwrap();
+    let recovery = engine.stats().recovery;
+    assert!(recovery.losers == 3 && recovery.records_undone >= 3000, "{recovery:?}");
+    let reads = left.counts().reads;
+    assert!(reads < 600, "{reads} reads of a recovery");
+    assert_sound(&engine, "undone");
 }
 
 #[test]
@@ -157,7 +195,7 @@ fn a_reader_waits_for_the_commits_that_it_saw() {
     let (disk, engine, table) = engine();
     put(&engine, &table, b"a", b"old");
     put(&engine, &table, b"gone", b"old");
-    let look: [&dyn Fn(&mut foreshore_txn::Txn) -> bool; 4] = [
+    let look: [&dyn Fn(&mut Txn) -> bool; 4] = [
         &|txn| get(txn, &table, b"a").unwrap().unwrap() == b"new",
         &|txn| get(txn, &table, b"gone").unwrap().is_none(),
         &|txn| scan(txn, &table).unwrap().iter().any(|(_, value)| value == b"new"),

@@ -16,8 +16,13 @@ const FIRST_READ_BYTES: u64 = 512;
 impl Core {
     /// Reads the record that starts at `lsn`; `buffer` gets its payload.
     pub(crate) fn read(&self, lsn: Lsn, buffer: &mut Vec<u8>) -> Result<RecordHeader> {
-        let header = self.read_any(lsn, buffer, false)?;
-        if header.kind.is_own() || header.prev >= lsn { Err(self.no_record(lsn)) } else { Ok(header) }
+        self.read_any(lsn, buffer, false).and_then(|header| self.checked(header))
+    }
+
+    /// Refuses the log's own records, and a record that says that a later one precedes it.
+    pub(crate) fn checked(&self, header: RecordHeader) -> Result<RecordHeader> {
+        let refused = header.kind.is_own() || header.prev >= header.lsn;
+        if refused { Err(self.no_record(header.lsn)) } else { Ok(header) }
     }
 
     /// As [`Core::read`], of any kind; may wait for a record that somebody is in the middle of appending.
@@ -68,7 +73,7 @@ impl Core {
     }
 
     #[cold]
-    fn no_record(&self, lsn: Lsn) -> StorageError {
+    pub(crate) fn no_record(&self, lsn: Lsn) -> StorageError {
         no_record(lsn, Lsn(self.low_water()), Lsn(self.tail()))
     }
 }

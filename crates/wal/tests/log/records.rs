@@ -8,14 +8,24 @@ use super::*;
 /// Bytes before the payload.
 const HEADER: usize = MAX_RECORD_BYTES - MAX_PAYLOAD_BYTES;
 
+fn check_backward(log: &Log, records: &[Record]) {
+    let (mut reader, mut buffer) = (log.backward(), vec![1, 2, 3]);
+    for (header, bytes) in records.iter().rev() {
+        assert_eq!(reader.read(header.lsn, &mut buffer).unwrap(), *header);
+        assert!(buffer == *bytes, "the payload at {}", header.lsn);
+    }
+}
+
 fn check_everywhere(disk: &FaultyDisk, log: Arc<Log>, records: &[Record]) {
     let mut buffer = vec![1, 2, 3];
     for (header, bytes) in records {
         assert_eq!(log.read(header.lsn, &mut buffer).unwrap(), *header);
         assert!(buffer == *bytes, "the payload at {}", header.lsn);
     }
+    check_backward(&log, records);
     assert!(read_all(&log).unwrap() == records);
     log.close().unwrap();
+    check_backward(&log, records);
     assert!(read_all(&log).unwrap() == records, "a closed log can be read");
     drop(log);
     let log = open(disk).unwrap();
@@ -196,9 +206,12 @@ fn an_lsn_at_which_no_record_starts_is_an_error() {
         if flushed {
             log.flush(last(&records)).unwrap();
         }
+        let mut reader = log.backward();
         let starts: Vec<u64> = records.iter().map(|(header, _)| header.lsn.0).collect();
         for lsn in (0..log.tail().0 + 100).chain([SEGMENT - 8, SEGMENT, u64::MAX - 7, u64::MAX]) {
-            assert_eq!(log.read(Lsn(lsn), &mut buffer).is_ok(), starts.contains(&lsn), "{lsn}");
+            let is_there = starts.contains(&lsn);
+            assert_eq!(log.read(Lsn(lsn), &mut buffer).is_ok(), is_there, "{lsn}");
+            assert_eq!(reader.read(Lsn(lsn), &mut buffer).is_ok(), is_there, "{lsn}");
         }
     }
     assert!(is_corrupted(&log.flush(Lsn(u64::MAX))));
@@ -206,4 +219,54 @@ fn an_lsn_at_which_no_record_starts_is_an_error() {
     log.request_flush(Lsn(u64::MAX));
     let records = append_all(&log, [5]);
     log.flush(last(&records)).unwrap();
+}
+
+/// A rollback read the file once for each record.
+#[test]
+fn the_way_back_through_a_file_takes_few_reads() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [70; 3000]);
+    log.flush(last(&records)).unwrap();
+    let reads = |records: &mut dyn Iterator<Item = &Record>| {
+        let (mut reader, mut buffer) = (log.backward(), Vec::new());
+        let before = disk.counts().reads;
+        for (header, bytes) in records {
+            assert_eq!(reader.read(header.lsn, &mut buffer).unwrap(), *header);
+            assert!(buffer == *bytes, "the payload at {}", header.lsn);
+        }
+        disk.counts().reads - before
+    };
+    // 8 KiB, 16, … up to the beginning of the third segment, and each of the other two at once or nearly so.
+    assert!(reads(&mut records.iter().rev()) <= 10);
+    // Whoever leaps reads little for each record.
+    disk.set_longest_read(Some(8 << 10));
+    let far = 20_000 / (HEADER + 72);
+    let leaps = records.iter().rev().step_by(far);
+    assert_eq!(reads(&mut leaps.clone()), leaps.len() as u64);
+}
+
+#[test]
+fn what_is_read_ahead_decides_nothing() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [400; 100]);
+    log.close().unwrap();
+    let log = open(&disk).unwrap();
+    let lsn = |index: usize| records[index].0.lsn;
+    let (mut reader, mut buffer) = (log.backward(), Vec::new());
+    // A sector that nobody asks for cannot be read; those before and behind it can.
+    disk.fail_reads(&segment_path(0), lsn(60).0 + 200..lsn(60).0 + 201);
+    for index in [99, 62, 61, 59, 58, 1] {
+        assert_eq!(reader.read(lsn(index), &mut buffer).unwrap(), records[index].0);
+        assert!(buffer == records[index].1, "{index}");
+    }
+    assert!(matches!(reader.read(lsn(60), &mut buffer), Err(StorageError::Io { .. })));
+    disk.heal_reads();
+    assert_eq!(reader.read(lsn(60), &mut buffer).unwrap(), records[60].0);
+    // What was given up meanwhile is not found among it.
+    reader.read(lsn(55), &mut buffer).unwrap();
+    log.release_before(lsn(55)).unwrap();
+    assert!(is_corrupted(&reader.read(lsn(54), &mut buffer)));
+    assert_eq!(reader.read(lsn(55), &mut buffer).unwrap(), records[55].0);
 }
