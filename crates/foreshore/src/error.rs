@@ -315,7 +315,7 @@ pub enum Error {
     /// The log has reached its cap, and an open transaction or a dirty page needs all of it.
     #[error(
         "the log is full: {used_bytes} of {capacity_bytes} bytes are needed{}",
-        by_whom(holder.as_deref())
+        by_whom(holder.as_deref(), *is_own)
     )]
     LogFull {
         /// Bytes that must be kept.
@@ -325,6 +325,8 @@ pub enum Error {
         /// Who needs most of them, as far as that is known: [`Database::log_retention`](crate::Database::log_retention)
         /// has all.
         holder: Option<Box<LogHolder>>,
+        /// Whether that is the transaction that was refused.
+        is_own: bool,
     },
     /// The log is full, and this transaction needed most of it: it was ended (see
     /// [`Options::log_full`](crate::Options::log_full)), its changes are undone or about to be, and all that is left is

@@ -93,10 +93,16 @@ impl fmt::Display for LogHolder {
 /// How to get a larger log: no more than 512 of its files count, whose size is fixed when a database is made.
 pub(crate) const RAISE_LOG: &str = "raise log_bytes (of which 512 times log_segment_bytes count)";
 
-/// For the message of a full log: who needs most of it, and what to do about that.
-pub(crate) fn by_whom(holder: Option<&LogHolder>) -> String {
-    let most_by = holder.map_or_else(String::new, |holder| format!(", most by {holder}"));
+/// For the message of a full log: who needs most of it, and what to do about that. `is_own`: it is the transaction that
+/// was refused.
+pub(crate) fn by_whom(holder: Option<&LogHolder>, is_own: bool) -> String {
+    let most_by = match holder {
+        Some(holder) if is_own => format!(", most by this transaction itself ({holder})"),
+        Some(holder) => format!(", most by {holder}"),
+        None => String::new(),
+    };
     let next = match holder {
+        Some(_) if is_own => "split it into smaller ones",
         Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction",
         Some(LogHolder::Backup) => "wait for the backup",
         Some(LogHolder::Transaction(_) | LogHolder::Pages) | None => {

@@ -607,10 +607,23 @@ fn a_transaction_larger_than_the_log_fails_alone() {
     let result =
         db.transact(|tx| (0..1_000_000).try_for_each(|key| tx.put(TABLE, key, &value(key)[..]).map(|_| ())));
     let error = result.unwrap_err();
-    assert!(matches!(error, Error::LogFull { .. }), "{error}");
+    assert!(matches!(error, Error::LogFull { is_own: true, .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("most by transaction") && text.contains("raise log_bytes"), "{text}");
+    assert!(text.contains("needed, most by this transaction itself (transaction "), "{text}");
+    assert!(text.contains("; split it into smaller ones, or raise log_bytes"), "{text}");
     assert_eq!(read(&db).unwrap().len(), 50, "it was rolled back");
+    // Whoever is refused beside it is told whose fault it is.
+    let mut large = db.begin().unwrap();
+    let refused = (0..).find_map(|key| large.put(TABLE, key, &value(key)[..]).err()).unwrap();
+    assert!(matches!(refused, Error::LogFull { is_own: true, .. }), "{refused}");
+    let mut small = db.begin().unwrap();
+    let refused = (2_000_000..).find_map(|key| small.put(TABLE, key, &value(key)[..]).err()).unwrap();
+    assert!(matches!(refused, Error::LogFull { is_own: false, .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains(&format!("needed, most by transaction {}, open for", large.id())), "{text}");
+    assert!(text.contains("; end the oldest transaction, use smaller ones, or raise log_bytes"), "{text}");
+    small.rollback().unwrap();
+    large.rollback().unwrap();
     fill(&db, 50..100).unwrap();
     assert_eq!(read(&db).unwrap().len(), 100, "and the database goes on");
     assert!(db.verify().unwrap().is_sound());

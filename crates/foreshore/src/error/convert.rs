@@ -45,7 +45,7 @@ impl Error {
                         .to_owned(),
             },
             StorageError::LogFull { used_bytes, capacity_bytes, .. } => {
-                Error::LogFull { used_bytes, capacity_bytes, holder: None }
+                Error::LogFull { used_bytes, capacity_bytes, holder: None, is_own: false }
             }
             StorageError::PoolExhausted { frames, stalled } => Error::PoolExhausted { frames, stalled },
             StorageError::OutOfMemory { bytes } => Error::InvalidOption {

@@ -6,6 +6,7 @@ use foreshore_txn::{Txn, TxnError};
 use crate::{
     database::Inner,
     error::{Error, Victim},
+    retention::LogHolder,
 };
 
 /// A transaction as the engine has it.
@@ -19,7 +20,8 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// Remembers a deadlock, and makes the caller's error of it.
+    /// Remembers a deadlock, and makes the caller's error of it, which tells if it is the transaction itself that is in
+    /// its way.
     #[cold]
     pub(crate) fn fail(&mut self, database: &Inner, error: TxnError) -> Error {
         match Error::from_operation(error, database) {
@@ -27,7 +29,13 @@ impl Asker {
             Error::LockTimeout(lock) if self.within_body && lock.lock_timeout.is_some() => {
                 Error::LockTimeout(lock).within_body()
             }
-            error => error,
+            mut error => {
+                if let Error::LogFull { holder: Some(holder), is_own, .. } = &mut error {
+                    let own = self.txn.id().0;
+                    *is_own = matches!(&**holder, LogHolder::Transaction(view) if view.id == own);
+                }
+                error
+            }
         }
     }
 }
