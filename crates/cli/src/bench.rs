@@ -33,8 +33,7 @@ use foreshore_bench::{
     Workload, engines,
 };
 use foreshore_env::time::Duration;
-use parse::parse_measured;
-pub(crate) use parse::{any_name, names, parse_seconds, parse_setting};
+pub(crate) use parse::{any_name, names, parse_measured, parse_seconds, parse_setting};
 pub(crate) use workload::WorkloadArgs;
 
 use crate::{

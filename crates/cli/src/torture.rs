@@ -33,7 +33,7 @@ use foreshore_env::{
 use serde::Serialize;
 
 use crate::{
-    bench::{names, parse_setting},
+    bench::{names, parse_measured, parse_setting},
     directory::Directory,
     output::{CliError, json_line, judged, line},
 };
@@ -51,8 +51,8 @@ use referee::{Referee, Score};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {
     /// For how long, once the database is loaded; one child lives and dies in any case.
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    seconds: u64,
+    #[arg(long, value_name = "S", default_value = "60", value_parser = parse_measured)]
+    seconds: Duration,
     /// What the child does: tpcb, tpcc, cycle (a ring of records whose links are changed three at a time, beside
     /// records of up to 40 kB that come and go), or mixed (all three in one database).
     #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle", "mixed"])]
@@ -63,8 +63,8 @@ pub(crate) struct TortureArgs {
     threads: u16,
     /// How long a child works at most before it is killed. In one that works for long a watchdog finds threads that
     /// hang.
-    #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    life: u64,
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
+    life: Duration,
     /// How the child's transactions get their locks: as `bench` has it.
     #[arg(long, default_value = "dynamic",
           value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance", "partitioned"]))]
@@ -237,7 +237,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
             execution: args.execution,
             set: &args.set,
             seed,
-            length: Duration::from_secs(args.seconds),
+            length: args.seconds,
             quiet: args.json,
             planted_loss: args.planted_loss,
             directory: directory.path(),
@@ -251,8 +251,8 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         execution: args.execution,
         directory: directory.path(),
         seed,
-        length: Duration::from_secs(args.seconds),
-        longest_life: Duration::from_secs(args.life.min(args.seconds)),
+        length: args.seconds,
+        longest_life: args.life.min(args.seconds),
         quiet: args.json,
         set: &args.set,
         at_writes: false,

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 fn torture(seconds: u64, more: &[&str], status: i32, is_enough: impl Fn(&Json) -> bool) -> Json {
     let mut last = None;
     for factor in [1, 5, 25] {
-        let (code, report, told) = torture_for(seconds * factor, more);
+        let (code, report, told) = torture_for((seconds * factor) as f64, more);
         let is_right = code == Some(status);
         // What is planted has to be met before it can be found, and what is checked has to be committed.
         let is_too_short =
@@ -24,7 +24,7 @@ fn torture(seconds: u64, more: &[&str], status: i32, is_enough: impl Fn(&Json) -
 }
 
 /// Status, report and all that it says.
-fn torture_for(seconds: u64, more: &[&str]) -> (Option<i32>, Json, String) {
+fn torture_for(seconds: f64, more: &[&str]) -> (Option<i32>, Json, String) {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
         .args(["torture", "--json", "--threads", "4", "--seconds", &seconds.to_string()])
@@ -51,6 +51,14 @@ fn assert_passed(report: &Json) {
     assert_eq!((&report["passed"], &report["losses"]), (&true.into(), &0.into()), "{report}");
     assert!(report["kills"].as_u64().unwrap() >= 2, "{report}");
     assert!(report["commits_checked"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn seconds_may_have_a_fraction() {
+    let (status, report, told) = torture_for(0.5, &["--life", "0.2"]);
+    // So little time may end before there is a commit.
+    let checked = status == Some(0) || told.contains("nothing was checked");
+    assert!(checked && report["kind"] != "usage", "{told}");
 }
 
 #[test]
@@ -175,7 +183,7 @@ fn without_room_there_is_no_verdict() {
 #[test]
 fn with_nothing_checked_there_is_no_verdict() {
     // A commit takes as long as the longest life.
-    let (status, report, told) = torture_for(1, &["--seed", "2", "--set", "log_latency=1s"]);
+    let (status, report, told) = torture_for(1.0, &["--seed", "2", "--set", "log_latency=1s"]);
     assert_eq!((status, &report["error"]["code"]), (Some(2), &"nothing_checked".into()), "{told}");
     assert!(told.contains("nothing was checked") && told.contains("more --seconds"), "{told}");
 }

@@ -30,7 +30,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// As [`parse_seconds`], for a time in which something is to happen.
-pub(super) fn parse_measured(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_measured(text: &str) -> Result<Duration, String> {
     match parse_seconds(text) {
         Ok(seconds) if !seconds.is_zero() => Ok(seconds),
         _ => Err("give seconds, more than 0 and at most 1000000, such as 10 or 0.5".to_owned()),
