@@ -109,7 +109,7 @@ pub struct LockView {
     pub waited: Option<Duration>,
 }
 
-/// The locks of a database. Made by [`Database::locks`].
+/// The locks of a database. Made by [`Database::locks`]. Shown as text, a line for each.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockList {
@@ -155,7 +155,7 @@ pub struct BlockerView {
     pub held_for: Option<Duration>,
 }
 
-/// Everybody who waits for a lock. Made by [`Database::waits_for`].
+/// Everybody who waits for a lock. Made by [`Database::waits_for`]. Shown as text, a line for each, as [`WaitView`] is.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitGraph {
@@ -316,6 +316,24 @@ impl fmt::Display for KeyView {
 impl fmt::Display for LockTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::target(self, f)
+    }
+}
+
+impl fmt::Display for LockView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::lock(self, f)
+    }
+}
+
+impl fmt::Display for LockList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::lock_list(self, f)
+    }
+}
+
+impl fmt::Display for WaitGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::wait_graph(self, f)
     }
 }
 

@@ -158,8 +158,39 @@ fn locks_are_listed_with_tables_and_readable_keys() {
         assert!(lock["transaction"]["begun_at"].as_str().unwrap().contains("views.rs"));
         assert!(lock.get("wanted").is_none() && lock.get("waited_ms").is_none());
     }
+    let text = list.to_string();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    let line = text.lines().find(|line| line.contains("key -5 of numbers")).unwrap();
+    assert!(line.starts_with(&format!("transaction {} (say ", tx.id())), "{line}");
+    assert!(line.contains(") has SN on key -5 of numbers for ") && line.ends_with(" ms"), "{line}");
+    let mut cut = list;
+    cut.locks.truncate(1);
+    cut.omitted = 4;
+    assert!(cut.to_string().ends_with("\nand 4 more"), "{cut}");
     tx.commit().unwrap();
     assert!(db.locks().locks.is_empty());
+    assert_eq!(db.locks().to_string(), "no locks");
+    assert_eq!(db.waits_for().to_string(), "nobody waits for a lock");
+}
+
+#[test]
+fn who_waits_is_shown_as_text_with_what_it_has() {
+    let (_directory, db) = open(false);
+    let mut reader = begin(&db, "reader");
+    assert_eq!(reader.get(ACCOUNTS, "b").unwrap(), Some(1));
+    while_waiting(
+        &db,
+        "writer",
+        |tx| tx.get(ACCOUNTS, "b").and_then(|_| tx.put(ACCOUNTS, "b", 3)).map(|_| ()),
+        |wait| {
+            let (graph, list) = (db.waits_for().to_string(), db.locks().to_string());
+            assert!(graph.starts_with(&format!("{} has waited ", wait.transaction)), "{graph}");
+            assert_eq!(graph.lines().count(), 1, "{graph}");
+            let line = list.lines().find(|line| line.contains(", and has waited ")).expect(&list);
+            assert!(line.contains("(writer) has SN on key \"b\" of accounts, and has waited "), "{line}");
+            assert!(line.ends_with(" ms for XN there"), "{line}");
+        },
+    );
 }
 
 #[test]

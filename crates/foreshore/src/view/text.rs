@@ -5,7 +5,9 @@ use std::fmt::{self, Formatter, Write};
 use foreshore_base::Printable;
 use foreshore_txn::{IntentMode, LockMode, Mode, VictimReason};
 
-use super::{DeadlockView, KeyForm, KeyView, LockTarget, TransactionView, WaitView};
+use super::{
+    DeadlockView, KeyForm, KeyView, LockList, LockTarget, LockView, TransactionView, WaitGraph, WaitView,
+};
 
 pub(super) fn transaction(view: &TransactionView, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "transaction {}", view.id)?;
@@ -122,6 +124,47 @@ pub(super) fn wait(view: &WaitView, f: &mut Formatter<'_>) -> fmt::Result {
         0 => Ok(()),
         omitted => write!(f, ", and {omitted} more"),
     }
+}
+
+pub(super) fn lock(view: &LockView, f: &mut Formatter<'_>) -> fmt::Result {
+    let LockView { transaction, target, granted, wanted, held_for, waited } = view;
+    write!(f, "{transaction}")?;
+    if let Some(granted) = granted {
+        write!(f, " has {granted} on {target}")?;
+        if let Some(time) = held_for {
+            write!(f, " for {} ms", time.as_millis())?;
+        }
+    }
+    if let Some(wanted) = wanted {
+        f.write_str(if granted.is_some() { ", and has waited" } else { " has waited" })?;
+        if let Some(time) = waited {
+            write!(f, " {} ms", time.as_millis())?;
+        }
+        match granted {
+            Some(_) => write!(f, " for {wanted} there")?,
+            None => write!(f, " for {wanted} on {target}")?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn lock_list(view: &LockList, f: &mut Formatter<'_>) -> fmt::Result {
+    lines(&view.locks, "no locks", f)?;
+    match view.omitted {
+        0 => Ok(()),
+        omitted => write!(f, "\nand {omitted} more"),
+    }
+}
+
+pub(super) fn wait_graph(view: &WaitGraph, f: &mut Formatter<'_>) -> fmt::Result {
+    lines(&view.waits, "nobody waits for a lock", f)
+}
+
+/// One line for each, without an end of the last one.
+fn lines<T: fmt::Display>(items: &[T], none: &str, f: &mut Formatter<'_>) -> fmt::Result {
+    let Some((first, others)) = items.split_first() else { return f.write_str(none) };
+    first.fmt(f)?;
+    others.iter().try_for_each(|item| write!(f, "\n{item}"))
 }
 
 /// Why somebody gave way, as a word for programs.
