@@ -211,8 +211,8 @@
 //!
 //! # What it promises
 //!
-//! In short; [Reliability](../../../docs/src/reliability.md) has all of it, what would break each promise, and what is
-//! not promised.
+//! In short; the page "Reliability" of the book (`docs/src/reliability.md` in the sources of Foreshore) has all of it,
+//! what would break each promise, and what is not promised.
 //!
 //! - What a commit acknowledged under [`Durability::Sync`] survives a killed process, a crash of the kernel and a power
 //!   cut, given a disk that keeps what it said it synced.
