@@ -62,24 +62,30 @@ fn log_lines(name: &'static str, x: &'static str) -> Plot {
     Plot { name, x, shape: Shape::LogLines }
 }
 
-/// A constant of a paper, by the name that `bench constants` gives it, and what the paper has.
-fn constant(name: &'static str, unit: &'static str, paper: f64) -> Claim {
-    let claim = Claim::exactly(name, Quantity::spot(CONSTANT, name, At::First), paper);
-    Claim { paper: format!("{} {unit}", rounded(paper)), ..claim }
-}
+/// A constant of a paper: the name that `bench constants` gives it, its unit, and what the paper has.
+type Constant = (&'static str, &'static str, f64);
 
-const CONSTANT: &str = "value";
-
-/// What is taken of these constants.
-fn constants(claims: &[Claim]) -> Vec<Take> {
-    let take = |claim: &Claim| {
-        Take::each(CONSTANT, "/results", claim.says, "1", Value::Of("/value")).only("/name", claim.says)
+/// Constants of a paper: the run, the plot, and the claims.
+fn constants(all: &[Constant]) -> (Run, Plot, Vec<Claim>) {
+    const PLOT: &str = "constants";
+    let series = |name: &str, unit: &str| format!("{name}, {unit}");
+    let take = |&(name, unit, _): &Constant| {
+        Take::each(PLOT, "/results", series(name, unit), "1", Value::Of("/value")).only("/name", name)
     };
-    claims.iter().map(take).collect()
+    let claim = |&(name, unit, paper): &Constant| {
+        let claim = Claim::exactly(name, Quantity::spot(PLOT, series(name, unit), At::First), paper);
+        Claim { paper: format!("{} {unit}", rounded(paper)), ..claim }
+    };
+    let run = Run::real("bench constants", all.iter().map(take).collect::<Vec<_>>());
+    (run, Plot { name: PLOT, x: "", shape: Shape::Table }, all.iter().map(claim).collect())
 }
 
 fn bars(name: &'static str, x: &'static str) -> Plot {
     Plot { name, x, shape: Shape::Bars }
+}
+
+fn marks(name: &'static str, x: &'static str) -> Plot {
+    Plot { name, x, shape: Shape::Marks }
 }
 
 #[cfg(test)]

@@ -220,8 +220,12 @@ pub enum Shape {
     LogLines,
     /// A bar for each series at each x.
     Bars,
+    /// A mark for each series at each x, up a logarithmic axis: for figures of very different sizes.
+    Marks,
     /// A map: x, and the series in rows; the colour is the figure.
     Map,
+    /// No picture: figures of different units, which no axis has together.
+    Table,
 }
 
 /// One picture.
@@ -229,7 +233,7 @@ pub enum Shape {
 pub struct Plot {
     /// Its name, by which takes and claims speak of it, and what it shows: the label of its y axis.
     pub name: &'static str,
-    /// The label of its x axis.
+    /// The label of its x axis; empty if all has one x, which means nothing.
     pub x: &'static str,
     /// How.
     pub shape: Shape,

@@ -171,14 +171,15 @@ fn section(out: &mut String, reported: &Reported) -> Result<(), String> {
     Ok(())
 }
 
-/// A plot with its legend, and its figures as a table.
+/// A plot with its legend, if it is drawn, and its figures as a table.
 fn figure_of(out: &mut String, id: &str, plot: &Plot, judgement: &Judgement) -> Result<(), String> {
     let lines = judgement.data.lines(plot.name);
     if lines.is_empty() {
         return Ok(());
     }
     let svg = picture::draw(plot, &lines)?;
-    let label = escape(&format!("{id}: {} by {}", plot.name, plot.x));
+    let by = if plot.x.is_empty() { String::new() } else { format!(" by {}", plot.x) };
+    let label = escape(&format!("{id}: {}{by}", plot.name));
     let svg = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1);
     let _ = writeln!(out, "<figure>\n{svg}\n<figcaption>{}", escape(plot.name));
     let unnamed = if picture::has_names(plot, &lines) { &[] } else { &lines[..] };
@@ -186,7 +187,10 @@ fn figure_of(out: &mut String, id: &str, plot: &Plot, judgement: &Judgement) -> 
         let key = picture::key(plot.shape, number);
         let _ = write!(out, " <span class=\"key\">{key} {}</span>", escape(&line.series));
     }
-    let _ = writeln!(out, "</figcaption>\n<details><summary>figures</summary><div class=\"wide\"><table>");
+    // A table that there is instead of a picture is open.
+    let open = if svg.is_empty() { " open=\"\"" } else { "" };
+    let _ =
+        writeln!(out, "</figcaption>\n<details{open}><summary>figures</summary><div class=\"wide\"><table>");
     for line in &lines {
         let _ = write!(out, "<tr><th>{}</th>", escape(&line.series));
         for point in &line.points {
@@ -195,7 +199,8 @@ fn figure_of(out: &mut String, id: &str, plot: &Plot, judgement: &Judgement) -> 
             } else {
                 String::new()
             };
-            let _ = write!(out, "<td>{}: {}{band}</td>", rounded(point.x), rounded(point.y));
+            let x = if plot.x.is_empty() { String::new() } else { format!("{}: ", rounded(point.x)) };
+            let _ = write!(out, "<td>{x}{}{band}</td>", rounded(point.y));
         }
         out.push_str("</tr>\n");
     }

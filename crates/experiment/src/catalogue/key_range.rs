@@ -3,7 +3,7 @@
 
 mod commits;
 
-use super::{CONSTANT, RATE, bars, constant, constants, lines, log_lines};
+use super::{RATE, bars, constants, lines, log_lines, marks};
 use crate::{
     claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
@@ -145,19 +145,19 @@ fn anomaly(scale: Scale) -> Experiment {
 }
 
 fn defaults() -> Experiment {
-    let claims = vec![
-        constant("bits of a digest that is a Bloom filter", "bits", 512.0),
-        constant("bits of a transaction in it", "bits", 3.0),
-        constant("sleep of who waits for a lock", "ms", 10.0),
-        constant("longest pipeline", "transactions", 100_000.0),
-    ];
+    let (run, plot, claims) = constants(&[
+        ("bits of a digest that is a Bloom filter", "bits", 512.0),
+        ("bits of a transaction in it", "bits", 3.0),
+        ("sleep of who waits for a lock", "ms", 10.0),
+        ("longest pipeline", "transactions", 100_000.0),
+    ]);
     Experiment {
         id: "3.9",
         paper: Paper::KeyRangeLocks,
         figure: "§4, §6",
         title: "Constants of digests, sleeps and pipelines",
-        runs: vec![Run::real("bench constants", constants(&claims))],
-        plots: vec![bars(CONSTANT, " ")],
+        runs: vec![run],
+        plots: vec![plot],
         claims,
         remark: "Nothing is measured: these are constants and defaults of options. Who waits for a lightweight intent lock polls every millisecond \
                  in the paper; here it sleeps until it is woken.",
@@ -181,7 +181,7 @@ fn intent(scale: Scale) -> Experiment {
         figure: "Figure 4",
         title: "Intent locks alone, 60 threads, with a number of absolute locks between them: time for all",
         runs: vec![Run::simulated(arguments, [take])],
-        plots: vec![bars(TIME, "absolute locks")],
+        plots: vec![marks(TIME, "absolute locks")],
         claims: vec![
             Claim::times(
                 "inherited locks (SLI): 5 to 6 times as fast as those in the table",

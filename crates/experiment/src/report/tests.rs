@@ -3,7 +3,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::{Machine, Scale, catalogue, experiment::Value, judge};
+use crate::{
+    Machine, Scale, catalogue,
+    data::{Line, Point},
+    experiment::{Shape, Value},
+    judge,
+};
 
 /// Opening and closing tags in their order, and every entity known; the names of the elements, in order.
 fn elements(page: &str) -> Vec<String> {
@@ -150,9 +155,7 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
         .map(|(number, experiment)| {
             // Every third one was not run.
             let answers = if number % 3 == 2 { Vec::new() } else { made_up(&experiment) };
-            let told: BTreeMap<String, Result<Json, String>> =
-                answers.iter().map(|answer| (answer.command.clone(), Ok(answer.answer.clone()))).collect();
-            let judgement = judge(&experiment, &told);
+            let judgement = judged(&experiment, &answers);
             assert_eq!(judgement.data.lines(experiment.plots[0].name).is_empty(), answers.is_empty());
             Reported { experiment, scale: "quick", judgement, answers }
         })
@@ -205,10 +208,6 @@ fn answers_of_different_programs_are_told_of() {
 
 #[test]
 fn every_shape_is_drawn() {
-    use crate::{
-        data::{Line, Point},
-        experiment::Shape,
-    };
     let point = |x: f64, y: f64| Point { x, y, least: y * 0.5, most: y * 2.0 };
     let line = |name: &str, y| Line {
         plot: "rate".to_owned(),
@@ -232,4 +231,103 @@ fn every_shape_is_drawn() {
         let nothing = Line { points: vec![point(0.0, 0.0)], ..lines[0].clone() };
         assert!(picture::draw(&plot, &[nothing]).is_ok(), "{shape:?}");
     }
+}
+
+/// 4.6 has 15 latches, 2.4, 2.8 and 5.8 have 12 series.
+#[test]
+fn series_of_a_legend_are_told_apart() {
+    for shape in [Shape::Lines, Shape::Bars, Shape::Marks] {
+        let keys: BTreeSet<String> = (0..24).map(|number| picture::key(shape, number)).collect();
+        assert_eq!(keys.len(), 24, "{shape:?}");
+    }
+}
+
+fn judged(experiment: &Experiment, answers: &[Answer]) -> Judgement {
+    let told = answers.iter().map(|answer| (answer.command.clone(), Ok(answer.answer.clone()))).collect();
+    judge(experiment, &told)
+}
+
+/// The pages of all experiments, each alone, of made-up answers.
+fn pages(scale: Scale) -> impl Iterator<Item = (Experiment, String)> {
+    catalogue(scale).into_iter().map(|experiment| {
+        let answers = made_up(&experiment);
+        let judgement = judged(&experiment, &answers);
+        let reported = Reported { experiment: experiment.clone(), scale: "quick", judgement, answers };
+        (experiment, page(&[reported]).unwrap())
+    })
+}
+
+/// What an element of a picture has there, as a number.
+fn attribute(element: &str, name: &str) -> f64 {
+    let value = element.split_once(&format!(" {name}=\"")).unwrap().1.split('"').next().unwrap();
+    value.parse().unwrap()
+}
+
+/// Letters of a wide font take 0.57 of their size each.
+#[test]
+fn no_label_is_wider_than_its_picture() {
+    for (experiment, page) in [Scale::Quick, Scale::Full].into_iter().flat_map(pages) {
+        for svg in page.split("<svg role").skip(1).map(|rest| rest.split("</svg>").next().unwrap()) {
+            let (width, height) = (attribute(svg, "width"), attribute(svg, "height"));
+            for text in svg.split("<text").skip(1) {
+                let (head, rest) = text.split_once('>').unwrap();
+                let letters = rest.split('<').next().unwrap().trim();
+                let long = letters.chars().count() as f64 * attribute(head, "font-size") * 0.57;
+                let (from, to, end) = if head.contains("rotate(") {
+                    let middle = attribute(head, "y");
+                    (middle - long / 2.0, middle + long / 2.0, height)
+                } else if head.contains("\"middle\"") {
+                    let middle = attribute(head, "x");
+                    (middle - long / 2.0, middle + long / 2.0, width)
+                } else {
+                    assert!(head.contains("\"end\""), "{head}");
+                    (attribute(head, "x") - long, attribute(head, "x"), width)
+                };
+                assert!(from >= 0.0 && to <= end, "{}: {letters:?} from {from} to {to}", experiment.id);
+            }
+        }
+    }
+}
+
+/// An x that means nothing is shown nowhere, nor is an axis of nothing.
+#[test]
+fn pictures_say_what_they_show() {
+    for (experiment, page) in pages(Scale::Quick) {
+        assert!(!page.contains(" by \""), "{}", experiment.id);
+        for plot in experiment.plots.iter().filter(|plot| plot.x.is_empty()) {
+            assert!(!page.contains("1.00: 12.5</td>"), "{}", experiment.id);
+            let takes = experiment.runs.iter().flat_map(|run| &run.takes);
+            let places: BTreeSet<&str> =
+                takes.filter(|take| take.plot == plot.name).map(|take| &*take.x).collect();
+            assert_eq!(places.len(), 1, "{}", experiment.id);
+            let mut lines = judged(&experiment, &made_up(&experiment)).data.lines(plot.name);
+            lines.iter_mut().for_each(|line| line.series = "series".to_owned());
+            let svg = picture::draw(plot, &lines).unwrap();
+            assert!(!svg.contains(">\n1\n</text>") && !svg.contains("(1"), "{}", experiment.id);
+            assert_eq!(svg.is_empty(), plot.shape == Shape::Table);
+        }
+        for plot in &experiment.plots {
+            assert_eq!(plot.x, plot.x.trim(), "{}", experiment.id);
+        }
+        // Without a picture the table is open.
+        let tables = experiment.plots.iter().filter(|plot| plot.shape == Shape::Table);
+        assert_eq!(page.matches("<details open=\"\">").count(), tables.count(), "{}", experiment.id);
+    }
+}
+
+/// Figures of 3.2: on an even axis the first would be two pixels high.
+#[test]
+fn marks_of_very_different_sizes_lie_apart() {
+    let point = |x, y| Point { x, y, least: y, most: y };
+    let line = |y: f64| Line {
+        plot: "seconds".to_owned(),
+        series: y.to_string(),
+        points: vec![point(0.0, y), point(60.0, y)],
+    };
+    let plot = Plot { name: "seconds", x: "absolute locks", shape: Shape::Marks };
+    let svg = picture::draw(&plot, &[0.0032, 0.046, 0.46].map(line)).unwrap();
+    let heights: Vec<f64> = svg.split("<circle").skip(1).map(|circle| attribute(circle, "cy")).collect();
+    assert_eq!(heights.len(), 6);
+    assert!(heights[0] - heights[2] > 60.0 && heights[2] - heights[4] > 60.0, "{heights:?}");
+    assert!(!svg.contains("<rect x="), "bars have no place to begin at on a logarithmic axis");
 }

@@ -1,23 +1,23 @@
 //! Sizes and constants: table 2 and §3.4.
 
-use super::super::{CONSTANT, bars, constant, constants};
+use super::super::{bars, constants};
 use crate::{
     claim::{At, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Take, Value},
 };
 
 pub(super) fn parking() -> Experiment {
-    let claims = vec![
-        constant("parking spaces", "spaces", 512.0),
-        constant("between two looks around of who waits for a latch", "ms", 10.0),
-    ];
+    let (run, plot, claims) = constants(&[
+        ("parking spaces", "spaces", 512.0),
+        ("between two looks around of who waits for a latch", "ms", 10.0),
+    ]);
     Experiment {
         id: "4.7",
         paper: Paper::HybridLatches,
         figure: "§3.4",
         title: "Constants of the parking lot",
-        runs: vec![Run::real("bench constants", constants(&claims))],
-        plots: vec![bars(CONSTANT, " ")],
+        runs: vec![run],
+        plots: vec![plot],
         claims,
         remark: "Nothing is measured. Spaces are chained where threads wait for addresses that share one; how is tested in crates/latch.",
     }
@@ -37,7 +37,7 @@ pub(super) fn sizes() -> Experiment {
             "bench latch --latch all --mix read-only --threads 1 --seconds 0.01 --rounds 1",
             [take],
         )],
-        plots: vec![bars(PLOT, " ")],
+        plots: vec![bars(PLOT, "")],
         claims: vec![
             is("hybrid: 16 bytes", "hybrid", 16.0),
             is("optimistic: 8", "optimistic", 8.0),

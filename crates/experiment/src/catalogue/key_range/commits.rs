@@ -39,7 +39,7 @@ pub(super) fn victims(scale: Scale) -> Experiment {
             run("10ms", scale.pick("--seconds 0.4 --warm-up 0.05", "--seconds 2")),
             run("30us", scale.pick("--seconds 0.02 --warm-up 0.005", "--seconds 0.5")),
         ],
-        plots: vec![bars(PLOT, " ")],
+        plots: vec![bars(PLOT, "")],
         claims: vec![
             Claim::times(
                 "a slow disk: ending the shortest pipeline is 2 to 4 times as fast as ending the longest",
