@@ -111,7 +111,7 @@ mod tests {
 
     fn parts(one: Quantity) -> Vec<Quantity> {
         match one {
-            Quantity::Best(several) => several.into_iter().flat_map(parts).collect(),
+            Quantity::Best(several) | Quantity::Sum(several) => several.into_iter().flat_map(parts).collect(),
             Quantity::Ratio(both) => [parts(both.0), parts(both.1)].concat(),
             one => vec![one],
         }

@@ -101,6 +101,8 @@ pub enum Quantity {
     },
     /// The largest of several.
     Best(Vec<Quantity>),
+    /// All of several together.
+    Sum(Vec<Quantity>),
     /// The first divided by the second.
     Ratio(Box<(Quantity, Quantity)>),
     /// A number.
@@ -122,6 +124,7 @@ impl Quantity {
                 let figures: Option<Vec<f64>> = several.iter().map(|one| one.value(data)).collect();
                 figures?.into_iter().max_by(f64::total_cmp)
             }
+            Quantity::Sum(several) => several.iter().map(|one| one.value(data)).sum(),
             Quantity::Spot { plot, series, at } => {
                 let points = data.points(plot, series);
                 let figures = points.iter().map(|point| point.y);
@@ -142,6 +145,7 @@ impl Quantity {
             Quantity::Is(number) => number.to_string(),
             Quantity::Ratio(both) => format!("{} by {}", both.0.name(), both.1.name()),
             Quantity::Best(several) => several.iter().map(Quantity::name).collect::<Vec<_>>().join(" or "),
+            Quantity::Sum(several) => several.iter().map(Quantity::name).collect::<Vec<_>>().join(" and "),
             Quantity::Spot { series, at, .. } => match at {
                 At::X(x) => format!("{series} at {x}"),
                 At::First => format!("{series} at its first point"),

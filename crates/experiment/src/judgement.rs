@@ -308,6 +308,18 @@ mod tests {
         assert_eq!(order([rate("a", eight), best, rate("b", one)]), Verdict::Holds);
     }
 
+    /// Several parts of a whole, each of which is small, are not small together.
+    #[test]
+    fn a_sum_has_all_of_its_parts() {
+        let share = |figure| Quantity::Is(figure);
+        let little = |of| verdict(Claim::at_most("", of, Quantity::Is(1.0), 0.10, 0.15, ""));
+        let parts = vec![share(0.06), share(0.08)];
+        assert_eq!(little(Quantity::Best(parts.clone())), ("0.080".to_owned(), Verdict::Holds));
+        assert_eq!(little(Quantity::Sum(parts)), ("0.140".to_owned(), Verdict::HoldsInShape));
+        let (ours, missing) = little(Quantity::Sum(vec![rate("a", At::First), rate("c", At::First)]));
+        assert!(ours.is_empty() && matches!(missing, Verdict::NotRun(why) if why.contains('c')));
+    }
+
     #[test]
     fn what_is_missing_is_not_judged() {
         for name in ["c", "a"] {
