@@ -41,15 +41,18 @@ fn intent_locks_end_soon_without_being_told() {
     assert_eq!((transactions, results.map(Vec::len)), (Some(10_000), Some(16)));
 }
 
-/// The commands of the page about it.
+/// The commands of all pages.
 #[cfg(foreshore_sim)]
 #[test]
-fn the_commands_of_its_page_run() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/simulator.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let block = page.split("```sh sim\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    assert!(block.lines().count() >= 3, "{block}");
-    for command in block.lines() {
+fn the_commands_of_the_pages_run() {
+    let pages = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src")).unwrap();
+    let pages: Vec<String> =
+        pages.map(|page| std::fs::read_to_string(page.unwrap().path()).unwrap()).collect();
+    let blocks = pages.iter().flat_map(|page| page.split("```sh sim\n").skip(1));
+    let commands: Vec<&str> =
+        blocks.flat_map(|rest| rest.split("```").next().unwrap_or_default().lines()).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
         let args = command.strip_prefix("cargo sim simulate ").unwrap();
         let output = simulate(&args.split(' ').collect::<Vec<_>>());
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
