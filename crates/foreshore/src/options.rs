@@ -173,9 +173,9 @@ pub struct Options {
     pub isolation: Isolation,
     /// How [`Database::transact`](crate::Database::transact) reads, unless the call says otherwise. Transactions that
     /// are planned, and those of [`Database::begin`](crate::Database::begin), read under locks. With another lock table
-    /// than the latched one, [`ReadMode::Hybrid`] saves few locks: under a mutex it cannot be seen whether a key is
-    /// locked, and in the staged table a lock is seen for a while after its release, so only pages that nobody has
-    /// changed lately are read without locks. Default: locking.
+    /// than the latched one, [`ReadMode::Hybrid`] reads only pages without locks that nobody has changed lately: under a
+    /// mutex it cannot be seen whether a key is locked, and in the staged table a lock is seen for a while after its
+    /// release. Default: locking.
     pub read_mode: ReadMode,
     /// How [`Database::transact`](crate::Database::transact) gets its locks, unless the call says otherwise. Default:
     /// dynamic.
