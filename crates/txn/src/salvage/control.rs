@@ -1,6 +1,6 @@
 //! A control file made anew: what it says stands elsewhere, too. The id is in the header of every segment of the log,
-//! the last checkpoint in the log, and the roots of the engine's own tables are the nodes without fences among their
-//! pages.
+//! the last checkpoint in the log, and the roots of the engine's own tables are the first nodes without fences among
+//! their pages.
 
 use std::{iter::successors, path::Path};
 
@@ -96,15 +96,80 @@ fn last_checkpoint(log: &Log, from: Lsn) -> Result<Option<(RecordHeader, Checkpo
     Ok(last)
 }
 
-/// The root of a table, the newest page that looks like one.
+/// The root of a table: the first page that looks like one. The only child of a root looks like one, too, but came
+/// later, and neither of these roots ever moves.
 fn root(pages: &RawPages, table: TableId) -> Option<PageId> {
     let words = PageWords::default();
-    let mut newest = None;
-    let numbers = successors(Some(pages.next_page(0)), |number| Some(pages.next_page(number + 1)));
-    for id in numbers.take_while(|number| *number < pages.page_count()).map(|number| PageId(number as u32)) {
-        if matches!(pages.read(id, &words), Ok(true)) && tree_root(SlottedView::new(&words)) == Some(table) {
-            newest = newest.max(Some((words.lsn(), id)));
-        }
+    let looks_like_one = |id: &PageId| {
+        matches!(pages.read(*id, &words), Ok(true)) && tree_root(SlottedView::new(&words)) == Some(table)
+    };
+    successors(Some(pages.next_page(0)), |number| Some(pages.next_page(number + 1)))
+        .take_while(|number| *number < pages.page_count())
+        .map(|number| PageId(number as u32))
+        .find(looks_like_one)
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_testkit::{CrashMode, FaultyDisk};
+    use foreshore_wal::{LogOptions, RecordKind};
+
+    use super::*;
+    use crate::{BeginOptions, Durability, Engine};
+
+    /// A root has moved its content to a child.
+    const GROW: RecordKind = RecordKind(35);
+
+    /// A power failure between the growth of a tree and what it was for: the only child has no fences, as its root has
+    /// none, and recovery changes it after that.
+    #[test]
+    fn the_only_child_of_a_root_is_not_taken_for_it() {
+        let directory = Path::new("db");
+        let log = LogOptions { segment_bytes: 1 << 20, ..LogOptions::default() };
+        let options = EngineOptions { node_capacity: 4, log, ..EngineOptions::default() };
+        let disk = FaultyDisk::new();
+        let open = |disk: &FaultyDisk| {
+            let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+            Engine::open(disk, directory, &options).unwrap()
+        };
+        let engine = open(&disk);
+        let table = engine.create_table("table", &[]).unwrap();
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        txn.put(&table, b"key", &[1; 60_000]).unwrap();
+        txn.commit(Durability::Sync).unwrap();
+
+        let log = &engine.core().log;
+        let (mut reader, mut payload) = (log.reader(log.low_water()), Vec::new());
+        let mut grown = false;
+        let cut = loop {
+            let header = reader.next(&mut payload).unwrap().unwrap();
+            if grown {
+                break header.lsn.0;
+            }
+            grown = header.kind == GROW && payload.starts_with(&TableId::OVERFLOW.0.to_le_bytes());
+        };
+        let left = disk.after_crash(CrashMode::DropUnsynced);
+        let segments: Vec<_> = left
+            .files()
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|end| end == "log"))
+            .collect();
+        let mut bytes = left.read_file(&segments[0]).unwrap();
+        bytes[(cut % log.segment_bytes()) as usize..].fill(0);
+        left.write_file(&segments[0], &bytes).unwrap();
+
+        let recovered = open(&left);
+        let (id, right) = (recovered.core().log.id(), recovered.core().catalog.overflow_root());
+        recovered.close().unwrap();
+        let pages = RawPages::open(&left, directory.join(DATA), Some(id)).unwrap();
+        let words = PageWords::default();
+        let alike = (0..pages.page_count()).map(|number| PageId(number as u32)).filter_map(|id| {
+            let there = pages.read(id, &words).unwrap();
+            let table = there.then(|| tree_root(SlottedView::new(&words))).flatten();
+            (table == Some(TableId::OVERFLOW)).then(|| (words.lsn(), id))
+        });
+        let newest = alike.max().unwrap().1;
+        assert_ne!(newest, right, "the child was changed later");
+        assert_eq!(root(&pages, TableId::OVERFLOW), Some(right));
     }
-    newest.map(|(_, id)| id)
 }
