@@ -14,7 +14,7 @@ use foreshore_env::{
 
 use crate::{
     layout::{KIND, PageKind, Seal},
-    space::{BITMAP_SPAN, bitmap, bitmap_page, hole_end},
+    space::{BITMAP_SPAN, Header, bitmap, bitmap_page, hole_end},
     words::{PageBuffer, PageWords},
 };
 
@@ -55,6 +55,11 @@ impl RawPages {
     /// Whole pages in the file, the header page and bitmap pages among them.
     pub fn page_count(&self) -> u64 {
         self.pages
+    }
+
+    /// The redo horizon of the newest sweep, as the header page says; `None` if that cannot be read.
+    pub fn horizon(&self) -> Option<Lsn> {
+        Header::read(&*self.file, &self.path, self.seal).ok().map(|header| header.horizon)
     }
 
     /// Copies a page. False for one that was never written.

@@ -2,9 +2,11 @@
 //!
 //! What a database could have been recovered to is best; so, in this order:
 //! 1. it is opened to be read, with recovery, and pages are taken from the pool;
-//! 2. its control file is made anew in memory, from the log's last checkpoint and the roots among the pages; then 1;
+//! 2. its control file is made anew in memory, from a checkpoint in the log (`salvage/control.rs`) and the roots among
+//!    the pages; then 1;
 //! 3. what can be read of its log is repeated on its pages, and nobody is rolled back (`salvage/repeated.rs`);
-//! 4. its pages are taken as the data file has them. What only the log has is lost then, and transactions are not taken back.
+//! 4. its pages are taken as the data file has them. What only the log has is lost then, and transactions are not taken
+//!    back.
 //!
 //! A bitmap that calls a page free is not believed where the page is a leaf in use: a page that leaves a tree says so
 //! itself, and those of dropped tables belong to no table.

@@ -66,7 +66,7 @@ impl Header {
     }
 
     /// Reads the header page of an existing file.
-    pub(super) fn read(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<Header> {
+    pub(crate) fn read(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<Header> {
         let mut page = PageBuffer::zeroed();
         match file.read_exact_at(&mut page.0, 0) {
             Ok(()) => {}

@@ -1,14 +1,43 @@
 //! A control file made anew: what it says stands elsewhere, too. The id is in the header of every segment of the log,
-//! the last checkpoint in the log, and the roots of the engine's own tables are the first nodes without fences among
-//! their pages.
+//! checkpoints are in the log, and the roots of the engine's own tables are the first nodes without fences among their
+//! pages.
+//!
+//! *Which checkpoint.* The lost control file named one, and the log does not say which. The newest in the log may be
+//! too new:
+//! - A backup copies the log to its end, and with it checkpoints that were taken while it copied pages. What it had
+//!   copied before them may be older than they are.
+//! - After a crash between a checkpoint's record and the control file, recovery begins at the checkpoint before. Pages
+//!   that it changes have their images behind that, and get no others. If the next crash tears one of them, redo
+//!   from the newer checkpoint does not repair it.
+//!
+//! So the oldest one is tried first. Redo that begins earlier than it must comes to the same, because it goes by page
+//! LSN:
+//! - *Pages of the file* have all that came before the checkpoint's redo point, if its sweep was one of this file. The
+//!   header page says how far sweeps went (PAGE-12); a checkpoint beyond that is passed over. In a file that is an
+//!   older copy it says less, and that is right for its pages. If it cannot be read, nothing is recovered, only
+//!   repeated (`salvage/repeated.rs`), and every checkpoint counts.
+//! - *What came later* is passed over by redo where a page shows it, also where the page was freed since and belongs to
+//!   another table. A page that was torn since has an image behind the earlier redo point, too (PAGE-8).
+//! - *Transactions.* The end of whoever was open at an earlier checkpoint, and has ended, is in the log behind it, that
+//!   of prepared ones, too; so the same ones are left at the end of the log. These have all their records, because no
+//!   checkpoint has released them (TXN-9). Of the log before the start of analysis nothing else is needed.
+//! - *Numbers* of transactions, tables and long values are never used twice: what the log says behind a checkpoint
+//!   comes on top of what that says.
+//! - *Pages that were cut off the file* are why an older checkpoint may fail: PAGE-15 speaks of records behind the
+//!   checkpoint before the cut. Redo from an earlier one may meet a page that is gone. If the log has an image of it,
+//!   the file grows again, in memory, and the page is freed again. It has none of a page that was changed for the last
+//!   time between the beginning of the sweep and its visit (the straddle of PAGE-8). Then opening fails, and the next
+//!   checkpoint is tried. The lost control file named none from before the cut.
+//!
+//! What it costs is that more of the log is read.
 
-use std::{iter::successors, path::Path};
+use std::{collections::VecDeque, iter::successors, path::Path};
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_btree::tree_root;
 use foreshore_env::{disk::Disk, sync::Arc};
 use foreshore_pages::{PageWords, RawPages, SlottedView};
-use foreshore_wal::{Log, RecordHeader};
+use foreshore_wal::Log;
 
 use crate::{
     control::{Control, ControlFile},
@@ -16,6 +45,11 @@ use crate::{
     options::EngineOptions,
     records::{self, Checkpoint},
 };
+
+/// Of the checkpoints that fit, so many are tried, the newest ones. The lost control file can only have named an older
+/// one after as many crashes in a row between a checkpoint's record and the control file, or in a backup that has lost
+/// its header page, too. Without a limit, what opens from none of them would be recovered in vain once for each.
+const MOST_TRIED: usize = 8;
 
 /// The id of the database, as its control file or its log says.
 pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Option<u64> {
@@ -25,75 +59,88 @@ pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Option<u64>
     Log::survey(&**disk, &directory.join(LOG)).ok()?.map(|(id, _)| id)
 }
 
-/// The id, and where redo begins: as a slot of the control file says, or else the newest checkpoint in what can be read
-/// of the log. `disk` is an overlay.
+/// The id, and where redo may begin, in the order to be tried: as a slot of the control file says, or else checkpoints
+/// in what can be read of the log. `disk` is an overlay.
 pub(super) fn where_redo_begins(
     disk: &Arc<dyn Disk>,
     directory: &Path,
     options: &EngineOptions,
-) -> Result<(u64, Lsn)> {
+) -> Result<(u64, Vec<Lsn>)> {
     let path = directory.join(CONTROL);
     if let Some(content) = ControlFile::read_slots(&**disk, &path) {
-        return Ok((content.database_id, content.redo));
+        return Ok((content.database_id, vec![content.redo]));
     }
-    let lost = || StorageError::corrupt_file(&path, "no slot of it is sound, and the log has no checkpoint");
     let log_directory = directory.join(LOG);
-    let (database_id, from) = Log::survey(&**disk, &log_directory)?.ok_or_else(lost)?;
+    let (database_id, from) = Log::survey(&**disk, &log_directory)?.ok_or_else(|| {
+        StorageError::corrupt_file(&path, "no slot of it is sound, and the log has no header")
+    })?;
+    // A header page that cannot be read says nothing against any.
+    let pages = RawPages::open(&**disk, directory.join(DATA), Some(database_id)).ok();
+    let swept = pages.and_then(|pages| pages.horizon()).unwrap_or(Lsn::MAX);
     let (log, _) = Log::open_damaged(Arc::clone(disk), &log_directory, database_id, from, &options.log)?;
-    let last = last_checkpoint(&log, from);
+    let found = checkpoints(&log, from, |checkpoint| (from..=swept).contains(&checkpoint.redo));
     log.close()?;
-    let (_, checkpoint) = last?.ok_or_else(lost)?;
-    Ok((database_id, checkpoint.redo))
+    Ok((database_id, found?.into_iter().map(|(_, checkpoint)| checkpoint.redo).collect()))
 }
 
-/// Writes a control file to `disk`, which is an overlay. False if there is a sound one, so that something else is
-/// wrong, or if log and pages do not say what should be in it.
-pub(super) fn rebuild(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<bool> {
+/// What the control file may have said, in the order to be tried. Nothing if there is a sound one, so that something
+/// else is wrong, or if log and pages do not say what should be in it. `disk` is an overlay.
+pub(super) fn contents(
+    disk: &Arc<dyn Disk>,
+    directory: &Path,
+    options: &EngineOptions,
+) -> Result<Vec<Control>> {
     let path = directory.join(CONTROL);
     if ControlFile::open(&**disk, &path).is_ok() {
-        return Ok(false);
+        return Ok(Vec::new());
     }
     if let Some(content) = ControlFile::read_slots(&**disk, &path) {
         // A slot that cannot be read, and a sound one that nobody came to.
-        ControlFile::create(&**disk, &path, content)?;
-        return Ok(true);
+        return Ok(vec![content]);
     }
     let log_directory = directory.join(LOG);
-    let Some((database_id, from)) = Log::survey(&**disk, &log_directory)? else { return Ok(false) };
-    let log = Log::open(Arc::clone(disk), &log_directory, database_id, from, &options.log)?;
-    let last = last_checkpoint(&log, from);
-    // It is opened anew by whoever opens the database.
-    let closed = log.close();
-    let Some((header, checkpoint)) = last? else { return Ok(false) };
-    closed?;
+    let Some((database_id, from)) = Log::survey(&**disk, &log_directory)? else { return Ok(Vec::new()) };
     let pages = RawPages::open(&**disk, directory.join(DATA), Some(database_id))?;
-    let (Some(catalog_root), Some(overflow_root)) =
-        (root(&pages, TableId::CATALOG), root(&pages, TableId::OVERFLOW))
+    let (Some(swept), Some(catalog_root), Some(overflow_root)) =
+        (pages.horizon(), root(&pages, TableId::CATALOG), root(&pages, TableId::OVERFLOW))
     else {
-        return Ok(false);
+        return Ok(Vec::new());
     };
-    let content = Control {
-        checkpoint: header.lsn,
+    let log = Log::open(Arc::clone(disk), &log_directory, database_id, from, &options.log)?;
+    let found = checkpoints(&log, from, |checkpoint| checkpoint.analysis >= from && checkpoint.redo <= swept);
+    // It is opened anew by whoever opens the database.
+    log.close()?;
+    let content = |(lsn, checkpoint): (Lsn, Checkpoint)| Control {
+        checkpoint: lsn,
         redo: checkpoint.redo,
-        log_from: checkpoint.analysis.min(from),
+        log_from: from,
         catalog_root,
         overflow_root,
         ..Control::new(database_id)
     };
-    ControlFile::create(&**disk, &path, content)?;
-    Ok(true)
+    Ok(found?.into_iter().map(content).collect())
 }
 
-/// The newest checkpoint in the log. It had written its pages before, so it counts whether or not the control file came
-/// to know.
-fn last_checkpoint(log: &Log, from: Lsn) -> Result<Option<(RecordHeader, Checkpoint)>> {
-    let (mut reader, mut payload, mut last) = (log.reader(from), Vec::new(), None);
+/// The checkpoints in the log that fit, the oldest first, the [`MOST_TRIED`] newest ones.
+fn checkpoints(
+    log: &Log,
+    from: Lsn,
+    fits: impl Fn(&Checkpoint) -> bool,
+) -> Result<VecDeque<(Lsn, Checkpoint)>> {
+    let (mut reader, mut payload, mut found) = (log.reader(from), Vec::new(), VecDeque::new());
     while let Some(header) = reader.next(&mut payload)? {
-        if header.kind == records::CHECKPOINT {
-            last = Some((header, Checkpoint::decode(&header, &payload)?));
+        if header.kind != records::CHECKPOINT {
+            continue;
+        }
+        let checkpoint = Checkpoint::decode(&header, &payload)?;
+        if fits(&checkpoint) {
+            found.push_back((header.lsn, checkpoint));
+        }
+        if found.len() > MOST_TRIED {
+            found.pop_front();
         }
     }
-    Ok(last)
+    Ok(found)
 }
 
 /// The root of a table: the first page that looks like one. The only child of a root looks like one, too, but came

@@ -14,6 +14,7 @@ use foreshore_pages::{BufferPool, PageBuffer, PageWords, RawPages};
 
 use super::{SalvageSource, control, repeated::Repeated};
 use crate::{
+    control::ControlFile,
     engine::{CONTROL, DATA, Engine, LOCK, READ_ONLY_BYTES},
     options::EngineOptions,
 };
@@ -103,19 +104,26 @@ fn recover(
     directory: &Path,
     options: &EngineOptions,
 ) -> Result<(Recovered, SalvageSource)> {
-    // Each way begins with the files as they are.
+    // Each try begins with the files as they are.
     let overlay = || -> Arc<dyn Disk> { Arc::new(Overlay::new(Arc::clone(disk), READ_ONLY_BYTES)) };
-    let rebuilt = overlay();
-    if let Ok(true) = control::rebuild(&rebuilt, directory, options)
-        && let Ok(engine) = Engine::open(rebuilt, directory, options)
-    {
-        return Ok((Recovered::Engine(engine), SalvageSource::Rebuilt));
+    for content in control::contents(&overlay(), directory, options).unwrap_or_default() {
+        let rebuilt = overlay();
+        if ControlFile::create(&*rebuilt, &directory.join(CONTROL), content).is_ok()
+            && let Ok(engine) = Engine::open(rebuilt, directory, options)
+        {
+            return Ok((Recovered::Engine(engine), SalvageSource::Rebuilt));
+        }
     }
     let lock = lock(disk, directory)?;
-    match Repeated::open(&overlay(), directory, options) {
-        Ok(repeated) => Ok((Recovered::Repeated(Box::new(repeated.locked(lock))), SalvageSource::Repeated)),
-        Err(_) => Ok((Recovered::Nothing { _lock: lock }, SalvageSource::Pages)),
+    let (database_id, places) =
+        control::where_redo_begins(&overlay(), directory, options).unwrap_or_default();
+    for redo in places {
+        if let Ok(repeated) = Repeated::open(&overlay(), directory, options, database_id, redo) {
+            let repeated = Box::new(repeated.locked(lock));
+            return Ok((Recovered::Repeated(repeated), SalvageSource::Repeated));
+        }
     }
+    Ok((Recovered::Nothing { _lock: lock }, SalvageSource::Pages))
 }
 
 fn lock(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<Lock>> {

@@ -2,8 +2,8 @@
 //! Nobody is rolled back: a transaction that was still open where the log breaks off may have committed behind that.
 //!
 //! Less is needed for this than for recovery: of the control file only the place where redo begins, or else a
-//! checkpoint in the log; no catalogue, no tree, and no log from before the redo horizon. Pages that are newer than
-//! what is left of the log are as good as others, and a page that cannot be read stays lost alone.
+//! checkpoint in the log (`salvage/control.rs`); no catalogue, no tree, and no log from before the redo horizon. Pages
+//! that are newer than what is left of the log are as good as others, and a page that cannot be read stays lost alone.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use foreshore_env::{disk::Disk, sync::Arc};
 use foreshore_pages::{BufferPool, PoolOptions};
 use foreshore_wal::Log;
 
-use super::{control, pages::Lock};
+use super::pages::Lock;
 use crate::{
     engine::{DATA, LOG},
     options::EngineOptions,
@@ -31,7 +31,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Repeats what can be repeated, on `overlay`.
+    /// Repeats on `overlay` what can be repeated from `redo` on.
     ///
     /// # Errors
     /// When there is nothing to repeat, or what there is does not fit the pages.
@@ -39,8 +39,9 @@ impl Repeated {
         overlay: &Arc<dyn Disk>,
         directory: &Path,
         options: &EngineOptions,
+        database_id: u64,
+        redo: Lsn,
     ) -> Result<Repeated> {
-        let (database_id, redo) = control::where_redo_begins(overlay, directory, options)?;
         let log_directory = directory.join(LOG);
         let (log, log_damage) =
             Log::open_damaged(Arc::clone(overlay), &log_directory, database_id, redo, &options.log)?;

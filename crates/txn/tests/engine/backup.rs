@@ -15,7 +15,7 @@ use foreshore_env::{
     thread,
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, Engine, LogHolder, TableInfo, TxnError};
+use foreshore_txn::{Durability, Engine, LogHolder, Salvage, SalvageSource, TableInfo, TxnError};
 
 use crate::{
     assert_sound, begin, directory, get, matrix::modes, open, open_with, probe::Probe, put, read_all, tiny,
@@ -531,4 +531,47 @@ fn what_fits_the_log_alone_fits_it_beside_a_backup() {
         assert!(!engine.log_retention().holders.iter().any(|hold| matches!(hold.holder, LogHolder::Backup)));
         assert_sound(&engine, "afterwards");
     }
+}
+
+/// A checkpoint that was taken while the pages were copied is in the copy's log, and the copied pages are older than it.
+/// Salvage without a control file began there, found the data file too old for it, and gave up all that the log has.
+#[test]
+fn a_copy_beside_a_checkpoint_is_saved_without_its_control_file() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let write = |from: u32, value: u8| {
+        for row in from..from + 60 {
+            put(&engine, &table, &row.to_be_bytes(), &[value; 300]);
+        }
+    };
+    for from in (0..600).step_by(60) {
+        write(from, 1);
+    }
+    let mut begun = false;
+    let copied = engine.backup(target(), &mut |_| {
+        // The first pages are copied.
+        if !std::mem::replace(&mut begun, true) {
+            write(0, 2);
+            engine.checkpoint().unwrap();
+            write(300, 3);
+        }
+        go_on(())
+    });
+    copied.unwrap();
+    let content = read_all(&engine).unwrap();
+    engine.close().unwrap();
+    disk.write_file(&target().join("control"), &[0x5A; 8192]).unwrap();
+    let below: Arc<dyn Disk> = Arc::new(disk);
+    let salvage = Salvage::open(&below, target(), &tiny(), &mut |_, _| {}).unwrap();
+    let mut wrong = content.len();
+    for table in salvage.tables() {
+        let rows = salvage.rows(table, &mut |key, value| {
+            let place = (table.name().to_owned(), key.to_vec());
+            wrong -= usize::from(content.get(&place).is_some_and(|right| right == value));
+            go_on(())
+        });
+        rows.unwrap();
+    }
+    assert_eq!((salvage.source(), wrong), (SalvageSource::Rebuilt, 0), "{:?}", salvage.failure());
 }

@@ -21,6 +21,7 @@ mod prepared;
 mod probe;
 mod read_only;
 mod restart;
+mod salvage;
 mod threads;
 mod transactions;
 mod unlocked;

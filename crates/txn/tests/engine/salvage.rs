@@ -1,0 +1,123 @@
+//! What is saved of a database that crashed, and whose control file is lost then.
+
+use std::ops::ControlFlow;
+
+use foreshore_env::{
+    disk::Disk,
+    sync::{Arc, Mutex},
+};
+use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_txn::{Durability, Engine, Salvage, SalvageSource};
+
+use crate::{Content, assert_sound, begin, directory, open, probe::Probe, put, read_all, tiny};
+
+const PAGE_BYTES: usize = 8192;
+const SECTOR_BYTES: usize = 512;
+
+fn save(disk: &FaultyDisk) -> (Salvage, Content) {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let salvage = Salvage::open(&disk, directory(), &tiny(), &mut |_, _| {}).unwrap();
+    let mut content = Content::new();
+    for table in salvage.tables() {
+        let rows = salvage.rows(table, &mut |key, value| {
+            content.insert((table.name().to_owned(), key.to_vec()), value.to_vec());
+            ControlFlow::Continue(())
+        });
+        rows.unwrap();
+    }
+    (salvage, content)
+}
+
+/// The power failed between a checkpoint's record and the control file. Recovery began at the checkpoint before, and
+/// undid a change on a page whose image lies between the two, so that it got no other; the power failed again while
+/// this page was written. An opening repairs it. Salvage without the control file began at the newer checkpoint, and
+/// lost it.
+#[test]
+fn a_checkpoint_that_the_control_file_never_named_is_not_where_redo_begins() {
+    let (data, control) = (directory().join("data"), directory().join("control"));
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for row in 0..40_u32 {
+        put(&engine, &table, &row.to_be_bytes(), &[1; 300]);
+    }
+    engine.checkpoint().unwrap();
+    let content = read_all(&engine).unwrap();
+    let named = disk.read_file(&control).unwrap();
+    let mut loser = begin(&engine);
+    loser.put(&table, &7_u32.to_be_bytes(), &[2; 300]).unwrap();
+    engine.checkpoint().unwrap();
+    // As it was before the control file was written.
+    let first = disk.after_crash(CrashMode::DropUnsynced);
+    first.write_file(&control, &named).unwrap();
+    drop(loser);
+    engine.close().unwrap();
+
+    // The page with the change, before recovery and while that writes it.
+    let before = first.read_file(&data).unwrap();
+    let place = before.windows(300).position(|bytes| bytes == [2; 300]).unwrap() / PAGE_BYTES * PAGE_BYTES;
+    let page = move |file: &[u8]| file[place..place + PAGE_BYTES].to_vec();
+    let old = page(&before);
+    let torn = Arc::new(Mutex::new(None));
+    let (snapshots, found) = (first.after_crash(CrashMode::KeepAll), Arc::clone(&torn));
+    let watched = snapshots.clone();
+    let probe = Probe::new(
+        watched,
+        Box::new(move |_| {
+            let mut bytes = snapshots.read_file(&data).unwrap();
+            let new = page(&bytes);
+            if found.lock().is_none() && new != old {
+                // Its first sector is new, the others are not.
+                bytes[place + SECTOR_BYTES..place + PAGE_BYTES].copy_from_slice(&old[SECTOR_BYTES..]);
+                assert_ne!(page(&bytes), new);
+                let left = snapshots.after_crash(CrashMode::KeepAll);
+                left.write_file(&data, &bytes).unwrap();
+                *found.lock() = Some(left);
+            }
+        }),
+    );
+    let recovered = Engine::open(Arc::new(probe) as Arc<dyn Disk>, directory(), &tiny()).unwrap();
+    assert!(read_all(&recovered).unwrap() == content);
+    recovered.close().unwrap();
+
+    let second = torn.lock().take().unwrap();
+    let reopened = open(&second.after_crash(CrashMode::KeepAll)).unwrap();
+    assert!(read_all(&reopened).unwrap() == content);
+    assert_sound(&reopened, "an opening repairs it");
+    reopened.close().unwrap();
+    second.write_file(&control, &[0x5A; PAGE_BYTES]).unwrap();
+    let (salvage, saved) = save(&second);
+    assert_eq!((salvage.source(), salvage.damaged_pages().1), (SalvageSource::Rebuilt, 0));
+    assert!(saved == content);
+}
+
+/// A transaction keeps the log while a compaction cuts the file behind it, between checkpoints that the log still has.
+/// Whichever of them redo can begin at, nothing is lost.
+#[test]
+fn checkpoints_from_before_a_cut_cost_nothing() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut holder = begin(&engine);
+    holder.put(&table, b"held", &[9; 300]).unwrap();
+    engine.checkpoint().unwrap();
+    for round in 0..3 {
+        let other = engine.create_table(&format!("u{round}"), b"").unwrap();
+        for row in 0..80_u32 {
+            put(&engine, &other, &row.to_be_bytes(), &[round; 2000]);
+        }
+        engine.checkpoint().unwrap();
+        put(&engine, &table, &[round], &[round; 300]);
+        engine.drop_table(other.name()).unwrap();
+        let report = engine.compact(&mut |_| {}).unwrap();
+        assert!(report.pages_after < report.pages_before, "{report:?}");
+    }
+    holder.commit(Durability::Sync).unwrap();
+    let content = read_all(&engine).unwrap();
+    let left = disk.after_crash(CrashMode::DropUnsynced);
+    left.write_file(&directory().join("control"), &[0x5A; PAGE_BYTES]).unwrap();
+    let (salvage, saved) = save(&left);
+    assert_eq!((salvage.source(), salvage.damaged_pages().1), (SalvageSource::Rebuilt, 0));
+    assert!(saved == content);
+    engine.close().unwrap();
+}
