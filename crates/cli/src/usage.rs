@@ -123,8 +123,6 @@ mod tests {
             found.iter().map(|(name, least, most)| (name.as_str(), (*least, *most))).collect();
         for (name, expected) in [
             ("torture --threads", (1, 1024)),
-            ("torture --seconds", (1, 31_536_000)),
-            ("torture --life", (1, 86_400)),
             ("load --batch", (1, 100_000)),
             ("bench tpcb --threads", (1, 1024)),
             ("bench tpcc --warehouses", (1, 10_000)),

@@ -97,9 +97,10 @@
 //! **Locks first.** A program that knows what a transaction will touch can say so: [`Database::plan`] names keys and
 //! ranges, all their locks are granted in one order before the transaction runs, and transactions that do so never
 //! deadlock with each other. [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run
-//! without locks and without effect. This pays where many threads want the same few records. [`Plan::submit`] gives
-//! such a transaction to threads of the database, and hands back a [`Submitted`] to wait for, or to `await`; with
-//! [`Database::serve`] these threads draw the transactions themselves, from a [`Procedure`].
+//! without locks and without effect. This pays on many cores, where long transactions each want records of one group
+//! of a few that all want. [`Plan::submit`] gives such a transaction to threads of the database, and hands back a
+//! [`Submitted`] to wait for, or to `await`; with [`Database::serve`] these threads draw the transactions themselves,
+//! from a [`Procedure`].
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};

@@ -102,7 +102,7 @@ pub(crate) fn by_whom(holder: Option<&LogHolder>, is_own: bool) -> String {
         None => String::new(),
     };
     let next = match holder {
-        Some(_) if is_own => "split it into smaller ones",
+        Some(_) if is_own => "commit it sooner, split it into smaller ones",
         Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction",
         Some(LogHolder::Backup) => "wait for the backup",
         Some(LogHolder::Transaction(_) | LogHolder::Pages) | None => {

@@ -610,7 +610,7 @@ fn a_transaction_larger_than_the_log_fails_alone() {
     assert!(matches!(error, Error::LogFull { is_own: true, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("needed, most by this transaction itself (transaction "), "{text}");
-    assert!(text.contains("; split it into smaller ones, or raise log_bytes"), "{text}");
+    assert!(text.contains("; commit it sooner, split it into smaller ones, or raise log_bytes"), "{text}");
     assert_eq!(read(&db).unwrap().len(), 50, "it was rolled back");
     // Whoever is refused beside it is told whose fault it is.
     let mut large = db.begin().unwrap();

@@ -258,7 +258,7 @@ impl Campaign<'_> {
         let share = self.length / classes.len() as u32;
         let mut reports: Vec<ClassReport> = Vec::new();
         for class in classes {
-            remark(self.quiet, &format!("{} for {:.0} s", class.name(), share.as_secs_f64()));
+            remark(self.quiet, &format!("{} for {:.1} s", class.name(), share.as_secs_f64()));
             let begun = Instant::now();
             let mut report = match class {
                 FaultClass::Kill => ClassReport::of_kills(self.referee(share).run()?),

@@ -144,7 +144,7 @@ impl Referee<'_> {
 
     /// One child, from its start until it was killed and all that it told was read.
     fn one_life(&self, random: &mut Xorshift, score: &mut Score) -> Result<Told, CliError> {
-        let life = draw_life(random, (SHORTEST_LIFE, self.longest_life));
+        let life = draw_life(random, (SHORTEST_LIFE.min(self.longest_life), self.longest_life));
         let seed = random.next_u64().to_string();
         let told = self.live_and_die(&seed, life, random, score)?;
         let worked = told.ready.map_or(Duration::ZERO, |ready| told.end.saturating_duration_since(ready));

@@ -230,7 +230,7 @@ fn mistakes_are_explained_and_make_nothing() {
         assert!(!scene.path("db").exists(), "{arguments} made a database");
     }
     for (arguments, complaint) in [
-        ("torture --seconds 0", "1..=31536000"),
+        ("torture --seconds 0", "more than 0 and at most 1000000"),
         ("bench tpcc --warehouses 0", "1..=10000"),
         ("verify data.csv", "not a Foreshore database"),
         ("stat .", "not a Foreshore database"),

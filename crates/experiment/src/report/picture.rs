@@ -133,8 +133,13 @@ fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line], logarithmic: bool) -> Draw
 
 /// Whether there is one x only: nothing to draw lines between, and no columns to compare.
 fn has_beams(plot: &Plot, lines: &[Line]) -> bool {
-    let can = matches!(plot.shape, Shape::Lines | Shape::LogLines | Shape::Bars);
-    can && columns(lines).len() == 1 && (lines.len() > 1 || plot.x.is_empty())
+    let can = match plot.shape {
+        Shape::Lines | Shape::LogLines => lines.len() > 1,
+        // What x means there is a key to several of them.
+        Shape::Bars => plot.x.is_empty(),
+        Shape::Marks | Shape::Map | Shape::Table => false,
+    };
+    can && columns(lines).len() == 1
 }
 
 /// Whether the names of the series stand beside what there is of them, so that nobody needs a legend.

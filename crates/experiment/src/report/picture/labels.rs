@@ -50,7 +50,8 @@ impl Labels {
     /// Draws them.
     pub(super) fn draw(&self, area: &Area<'_>) -> Drawing {
         let letters = || TextStyle::from(("sans-serif", LETTERS).into_font());
-        let middle = |all: u32, before: u32, behind: u32| (before + (all - before - behind) / 2) as i32;
+        let middle =
+            |all: u32, before: u32, behind: u32| (before + all.saturating_sub(before + behind) / 2) as i32;
         let centre = middle(self.size.0, MARGIN + self.room.0, MARGIN);
         let style = letters().pos(Pos::new(HPos::Center, VPos::Bottom));
         for (number, line) in self.across.iter().rev().enumerate() {
