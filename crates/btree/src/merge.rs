@@ -115,8 +115,8 @@ impl<'a> Tree<'a> {
         Ok(merged)
     }
 
-    /// Waits until the nodes that are to be looked at, and the bitmap page of the one that would go, are in the pool
-    /// and nobody changes them, before their parent is latched: those who come by for its other children do not stand
+    /// Waits until the nodes that are to be looked at, and their bitmap pages, are in the pool and nobody changes them,
+    /// and the log has room, before their parent is latched: those who come by for its other children do not stand
     /// behind a read from the file (BTREE-13). False: the parent has changed.
     fn await_pair(&self, patience: Patience<'_>, landing: &Landing<'a>, target: Target<'_>) -> Result<bool> {
         let view = landing.page.view();
@@ -124,7 +124,6 @@ impl<'a> Tree<'a> {
         let near = node::position(view, target).min(separators.saturating_sub(1));
         let right = (separators > 0).then(|| view.child(SlotIndex(near)));
         let left = node::child_before(view, near);
-        let goes = right.unwrap_or(left);
         for child in [Some(left), right].into_iter().flatten() {
             // A pointer that may be nonsense is not followed, and an error is genuine only if the pointer is.
             if !landing.page.validate() {
@@ -132,7 +131,7 @@ impl<'a> Tree<'a> {
             }
             let awaited = self.fetch(landing.page.id(), child, |id| {
                 self.env.pool.optimistic_within(id, patience)?;
-                if id == goes { self.env.pool.await_free_page(id, patience) } else { Ok(()) }
+                self.env.pool.await_free_page(id, patience)
             });
             if let Err(error) = awaited {
                 return if landing.page.validate() { Err(error) } else { Ok(false) };

@@ -162,16 +162,17 @@ impl Log {
         self.core.append(txn, prev, kind, payload, urgency)
     }
 
-    /// Whether records of so many bytes together would be appended now, or refused, without waiting for room in the
-    /// buffer. A hint: others may take it. At most a quarter of the smallest buffer (256 KiB), lest it never be so.
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.core.has_room(bytes)
+    /// Whether records of so many bytes together would be appended now, or refused, without waiting: for room in the
+    /// buffer, or, if they are work, for space on the disk. A hint: others may take it. At most a quarter of the
+    /// smallest buffer (256 KiB), lest it never be so.
+    pub fn has_room(&self, urgency: Urgency, bytes: u64) -> bool {
+        self.core.has_room(urgency, bytes)
     }
 
     /// Waits until [`Log::has_room`], so that [`Log::append`] hardly waits: for whoever is about to take a latch that
     /// all want.
-    pub fn await_room(&self, bytes: u64) {
-        self.core.await_room(bytes);
+    pub fn await_room(&self, urgency: Urgency, bytes: u64) {
+        self.core.await_room(urgency, bytes);
     }
 
     /// Returns when the record that starts at `lsn`, and so everything before it, is durable. One sync serves all who

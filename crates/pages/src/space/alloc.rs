@@ -196,10 +196,10 @@ impl BufferPool {
             self.space.settle(id, false);
             return Err(StorageError::corrupt_page(id, FREE_IN_USE));
         }
-        self.take_page(id, patience).inspect_err(|_| self.space.settle(id, false))
+        self.take_page(id, urgency, patience).inspect_err(|_| self.space.settle(id, false))
     }
 
-    fn take_page(&self, id: PageId, patience: Patience<'_>) -> Result<NewPage<'_>> {
+    fn take_page(&self, id: PageId, urgency: Urgency, patience: Patience<'_>) -> Result<NewPage<'_>> {
         if self.space.is_fixed(id) {
             return Err(StorageError::corrupt_page(self.space.bitmap_of(id), GIVES_FIXED));
         }
@@ -208,7 +208,7 @@ impl BufferPool {
         page.place().frame.mark_dirty(self.log.tail());
         BufferPool::clear(&mut page);
         // Last, because all who allocate pages nearby come for it.
-        match self.bitmap_for(id, false, patience) {
+        match self.bitmap_for(id, false, urgency, patience) {
             Ok(bitmap) => Ok(NewPage { parts: Some(Parts { page, bitmap, before, freed: None }) }),
             Err(error) => {
                 take_back(page, before);
@@ -221,14 +221,16 @@ impl BufferPool {
     /// freed by the same record. The only holder of two bitmap pages at a time; the lower one comes first (PAGE-10).
     pub(super) fn take_page_of(&self, to: PageId, from: PageId) -> Result<NewPage<'_>> {
         debug_assert!(to < from, "page {from} is moved up, to {to}");
-        let mut new = self.take_page(to, Patience::ENDLESS).inspect_err(|_| self.space.settle(to, false))?;
+        let mut new = self
+            .take_page(to, Urgency::Work, Patience::ENDLESS)
+            .inspect_err(|_| self.space.settle(to, false))?;
         if let Some(parts) = &mut new.parts {
             let id = self.space.bitmap_of(from);
             let bitmap = if id == parts.bitmap.id() {
                 self.expect_bit(&parts.bitmap, from, true)?;
                 None
             } else {
-                Some(self.bitmap_for(from, true, Patience::ENDLESS)?)
+                Some(self.bitmap_for(from, true, Urgency::Work, Patience::ENDLESS)?)
             };
             parts.freed = Some(Freed { id: from, bitmap });
         }
@@ -236,15 +238,24 @@ impl BufferPool {
     }
 
     /// The bitmap page of `id`, exclusively and prepared, if the bit of `id` is as expected, and while the log has room
-    /// for the record: behind one thread that waits for that with a bitmap page, all who allocate would sleep.
-    fn bitmap_for(&self, id: PageId, used: bool, patience: Patience<'_>) -> Result<ExclusivePage<'_>> {
+    /// for the record: behind one thread that waits for that with a bitmap page, all who allocate would sleep. (Whoever
+    /// moves a page has another one meanwhile.)
+    fn bitmap_for(
+        &self,
+        id: PageId,
+        used: bool,
+        urgency: Urgency,
+        patience: Patience<'_>,
+    ) -> Result<ExclusivePage<'_>> {
+        let bitmap_id = self.space.bitmap_of(id);
         let bitmap = loop {
-            let bitmap = self.exclusive_within(self.space.bitmap_of(id), patience)?;
-            if self.log.has_room(LOG_ROOM_BYTES) {
+            let bitmap = self.exclusive_within(bitmap_id, patience)?;
+            if self.log.has_room(urgency, LOG_ROOM_BYTES) {
                 break bitmap;
             }
             drop(bitmap);
-            self.log.await_room(LOG_ROOM_BYTES);
+            self.log.await_room(urgency, LOG_ROOM_BYTES);
+            BufferPool::check_patience(bitmap_id, patience)?;
         };
         self.prepare_bit(bitmap, id, used)
     }
@@ -289,7 +300,9 @@ impl BufferPool {
     /// # Errors
     /// Among others `Corrupted` if `id` is the header page, a bitmap page, or not in the file, and if it is free.
     pub fn free_page(&self, id: PageId) -> Result<FreeingPage<'_>> {
-        self.free_page_within(id, Patience::ENDLESS)
+        self.check_freed(id)?;
+        // A rollback may be who frees it.
+        Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Urgency::Ending, Patience::ENDLESS)?, id })
     }
 
     /// As [`BufferPool::free_page`], with the end of [`BufferPool::optimistic_within`].
@@ -298,7 +311,7 @@ impl BufferPool {
     /// As [`BufferPool::free_page`].
     pub fn free_page_within(&self, id: PageId, patience: Patience<'_>) -> Result<FreeingPage<'_>> {
         self.check_freed(id)?;
-        Ok(FreeingPage { bitmap: self.bitmap_for(id, true, patience)?, id })
+        Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Urgency::Work, patience)?, id })
     }
 
     /// As [`BufferPool::free_page`], if that needs no waiting, for room in the log neither, and no read from the file.
@@ -307,7 +320,7 @@ impl BufferPool {
     /// As [`BufferPool::free_page`].
     pub fn free_page_now(&self, id: PageId) -> Result<Option<FreeingPage<'_>>> {
         self.check_freed(id)?;
-        if !self.log.has_room(LOG_ROOM_BYTES) {
+        if !self.log.has_room(Urgency::Work, LOG_ROOM_BYTES) {
             return Ok(None);
         }
         let bitmap = self.optimistic_now(self.space.bitmap_of(id)).and_then(OptimisticPage::upgrade);
@@ -315,12 +328,15 @@ impl BufferPool {
         Ok(prepared.map(|bitmap| FreeingPage { bitmap, id }))
     }
 
-    /// Waits until what [`BufferPool::free_page_now`] needs for `id` is in the pool and nobody changes it, with the end
-    /// of [`BufferPool::optimistic_within`]. For those who latch nothing yet.
+    /// Waits until what [`BufferPool::free_page_now`] needs for `id` is there: room in the log, and the bitmap page, which
+    /// nobody changes; with the end of [`BufferPool::optimistic_within`]. For those who latch nothing yet.
     ///
     /// # Errors
     /// Those of reading a page.
     pub fn await_free_page(&self, id: PageId, patience: Patience<'_>) -> Result<()> {
+        if !self.log.has_room(Urgency::Work, LOG_ROOM_BYTES) {
+            self.log.await_room(Urgency::Work, LOG_ROOM_BYTES);
+        }
         self.optimistic_within(self.space.bitmap_of(id), patience).map(drop)
     }
 

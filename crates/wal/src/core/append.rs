@@ -158,18 +158,20 @@ impl Core {
         self.claim(request).unwrap_or_else(|_| panic!("there is room"))
     }
 
-    /// Whether work of so many bytes would be appended, or refused, without waiting for room.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        let claimed = self.check_claim(Some(Urgency::Work), self.tail() + bytes);
+    /// Whether so many bytes of this urgency would be appended, or refused, without waiting for room.
+    pub(crate) fn has_room(&self, urgency: Urgency, bytes: u64) -> bool {
+        let claimed = self.check_claim(Some(urgency), self.tail() + bytes);
         !matches!(claimed, Err(Refused::NoRoom)) || self.gate.load(Ordering::Relaxed) != OPEN
     }
 
     /// Waits until that is so.
     #[cold]
-    pub(crate) fn await_room(&self, bytes: u64) {
+    pub(crate) fn await_room(&self, urgency: Urgency, bytes: u64) {
         let mut waiting = self.waiting.lock();
-        while !self.has_room(bytes) {
-            self.takes_space.store(true, Ordering::Relaxed);
+        while !self.has_room(urgency, bytes) {
+            if urgency == Urgency::Work {
+                self.takes_space.store(true, Ordering::Relaxed);
+            }
             waiting = self.sleep_until_room_was_made(waiting);
         }
     }
