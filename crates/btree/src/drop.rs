@@ -237,7 +237,7 @@ impl<'a> Tree<'a> {
         match parent {
             Some((mut parent, link)) => {
                 parent.prepare(Urgency::Work)?;
-                let freeing = self.env.pool.free_page(leaf)?;
+                let freeing = self.env.pool.free_page_within(leaf, Patience::ENDLESS)?;
                 let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
                 link.cut(&mut parent.edit());
                 parent.applied(lsn);
@@ -246,7 +246,7 @@ impl<'a> Tree<'a> {
             None => {
                 // The root says that it is gone, because nothing else does: see `has_root`.
                 page.prepare(Urgency::Work)?;
-                let freeing = self.env.pool.free_page(leaf)?;
+                let freeing = self.env.pool.free_page_within(leaf, Patience::ENDLESS)?;
                 let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
                 page.edit().set_node_flags(RETIRED);
                 page.applied(lsn);

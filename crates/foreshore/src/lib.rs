@@ -97,8 +97,8 @@
 //! **Locks first.** A program that knows what a transaction will touch can say so: [`Database::plan`] names keys and
 //! ranges, all their locks are granted in one order before the transaction runs, and transactions that do so never
 //! deadlock with each other. [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run
-//! without locks and without effect. This pays on many cores, where long transactions each want records of one group
-//! of a few that all want. [`Plan::submit`] gives such a transaction to threads of the database, and hands back a
+//! without locks and without effect. This pays on many cores, where each of many long transactions wants records of one
+//! of a few groups. [`Plan::submit`] gives such a transaction to threads of the database, and hands back a
 //! [`Submitted`] to wait for, or to `await`; with [`Database::serve`] these threads draw the transactions themselves,
 //! from a [`Procedure`].
 //!

@@ -369,7 +369,7 @@ impl World {
     }
 
     pub(crate) fn free(&self, id: PageId) -> Result<Lsn> {
-        let freeing = self.pool.free_page(id)?;
+        let freeing = self.pool.free_page_within(id, Patience::ENDLESS)?;
         let lsn = self.append(FREE, &[&id.0.to_le_bytes()])?;
         freeing.commit(lsn);
         Ok(lsn)

@@ -297,15 +297,17 @@ impl BufferPool {
     /// Begins to free page `id`, to which nothing refers any more. The caller may hold pages of a tree, `id` among
     /// them, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
     ///
+    /// For rollback: the record is to be appended as [`Urgency::Ending`]. For work there is
+    /// [`BufferPool::free_page_within`].
+    ///
     /// # Errors
     /// Among others `Corrupted` if `id` is the header page, a bitmap page, or not in the file, and if it is free.
     pub fn free_page(&self, id: PageId) -> Result<FreeingPage<'_>> {
         self.check_freed(id)?;
-        // A rollback may be who frees it.
         Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Urgency::Ending, Patience::ENDLESS)?, id })
     }
 
-    /// As [`BufferPool::free_page`], with the end of [`BufferPool::optimistic_within`].
+    /// As [`BufferPool::free_page`], for work, with the end of [`BufferPool::optimistic_within`].
     ///
     /// # Errors
     /// As [`BufferPool::free_page`].
@@ -314,7 +316,8 @@ impl BufferPool {
         Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Urgency::Work, patience)?, id })
     }
 
-    /// As [`BufferPool::free_page`], if that needs no waiting, for room in the log neither, and no read from the file.
+    /// As [`BufferPool::free_page`], for work, if that needs no waiting, for room in the log neither, and no read from
+    /// the file.
     ///
     /// # Errors
     /// As [`BufferPool::free_page`].
@@ -329,15 +332,19 @@ impl BufferPool {
     }
 
     /// Waits until what [`BufferPool::free_page_now`] needs for `id` is there: room in the log, and the bitmap page, which
-    /// nobody changes; with the end of [`BufferPool::optimistic_within`]. For those who latch nothing yet.
+    /// nobody changes; with the end of [`BufferPool::optimistic_within`], which is looked at before and behind the wait
+    /// for room, not during it. For those who latch nothing yet.
     ///
     /// # Errors
     /// Those of reading a page.
     pub fn await_free_page(&self, id: PageId, patience: Patience<'_>) -> Result<()> {
+        let bitmap_id = self.space.bitmap_of(id);
         if !self.log.has_room(Urgency::Work, LOG_ROOM_BYTES) {
+            BufferPool::check_patience(bitmap_id, patience)?;
             self.log.await_room(Urgency::Work, LOG_ROOM_BYTES);
+            BufferPool::check_patience(bitmap_id, patience)?;
         }
-        self.optimistic_within(self.space.bitmap_of(id), patience).map(drop)
+        self.optimistic_within(bitmap_id, patience).map(drop)
     }
 
     fn check_freed(&self, id: PageId) -> Result<()> {
