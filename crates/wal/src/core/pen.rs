@@ -264,6 +264,8 @@ fn make_room(core: &Core, stalls: &mut Stalls) -> Result<()> {
     if core.ring.written() == before && before < target {
         core.still_crowded();
         stalls.wait();
+    } else {
+        core.has_written();
     }
     Ok(())
 }

@@ -295,20 +295,22 @@ impl Core {
     }
 
     /// Room was made in the ring: of those who wait for it as many are woken as will take that much at once; all when
-    /// it is no longer crowded, which it is in the end, because the writer is asked to go on until then.
+    /// it is no longer crowded, which it is in the end, because the writer goes on until then.
     pub(super) fn room_was_made(&self, bytes: u64) {
         let waiting = self.waiting.lock();
         if !self.is_crowded() {
             return self.space.notify_all();
         }
-        let woken = waiting.for_space.min(1 + (bytes / BYTES_FOR_EACH) as usize);
-        for _ in 0..woken {
+        for _ in 0..waiting.for_space.min(1 + (bytes / BYTES_FOR_EACH) as usize) {
             self.space.notify_one();
         }
-        if waiting.for_space > woken {
-            // Those who sleep on count on the writer, not on those who were woken: these may append nothing.
-            self.write_wanted.store(true, Ordering::Relaxed);
-            self.writing.notify_one();
+    }
+
+    /// The writer has come as far as it could: it goes on if somebody waits for room in a ring that is still crowded.
+    /// Those who were woken may append nothing, and so would not ask for it.
+    pub(super) fn has_written(&self) {
+        if self.waiting.lock().for_space > 0 && self.is_crowded() {
+            self.still_crowded();
         }
     }
 
