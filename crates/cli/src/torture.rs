@@ -44,9 +44,9 @@ use referee::{Referee, Score};
 /// Kills a working process again and again and checks that nothing acknowledged was lost.
 ///
 /// A child process runs transactions and reports each acknowledged commit over a pipe. It is killed (SIGKILL) after 50
-/// ms (or --life, if that is less) to 3 s (--life); now and then a second child is killed while it recovers from that. Then the database is opened,
-/// verified, and compared with the reports: nothing acknowledged is lost, nothing is half done, the workload's
-/// conditions hold.
+/// ms (or --life, if that is less) to 3 s (--life); now and then a second child is killed while it recovers from that.
+/// Then the database is opened, verified, and compared with the reports: nothing acknowledged is lost, nothing is half
+/// done, the workload's conditions hold.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {

@@ -171,6 +171,46 @@ fn a_buffer_full_behind_a_stalled_append_goes_on_when_that_ends() {
     }
 }
 
+/// The writer came to a stalled append and slept. Those whom it had woken had found room and appended nothing, so nobody
+/// asked it to go on: the others slept until the flusher's time came.
+#[test]
+fn whoever_sleeps_for_room_does_not_count_on_those_who_were_woken() {
+    for kind in LogInsert::ALL {
+        // Without a maker of spares, who would wake them, too.
+        let (core, flusher) = make(kind);
+        let flusher = thread::spawn(flusher);
+        core.store.reserve().unwrap();
+        core.reserve().unwrap();
+        // The writer sees what is there now, and waits for the pen.
+        let pen = core.pen.lock();
+        (0..3).for_each(|_| _ = append(&core, 30_000).unwrap());
+        core.want_write();
+        eventually("the writer sleeps", || !core.write_wanted.load(Ordering::Relaxed));
+        thread::sleep(Duration::from_millis(20));
+        append(&core, 10_000).unwrap();
+        let claim = core.claim_for_test();
+        let room = 64 << 10;
+        while core.has_room(Urgency::Work, 10_100) {
+            append(&core, 10_000).unwrap();
+        }
+        let all_woken = thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| core.await_room(Urgency::Ending, room));
+            }
+            eventually("nobody waits for room", || core.waiting.lock().for_space == 8);
+            drop(pen);
+            eventually("nobody was woken", || core.waiting.lock().for_space < 8);
+            thread::sleep(Duration::from_millis(20));
+            publish(claim);
+            let all_woken = happens(|| core.waiting.lock().for_space == 0);
+            core.shut(Stop::Now);
+            all_woken
+        });
+        flusher.join().unwrap();
+        assert!(all_woken, "{kind:?}: some sleep on");
+    }
+}
+
 #[test]
 fn an_append_that_dies_poisons_and_wakes_all() {
     for kind in LogInsert::ALL {

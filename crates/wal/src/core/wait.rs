@@ -320,7 +320,7 @@ impl Core {
         self.space.notify_all();
     }
 
-    /// The writer did not get ahead, but the ring is still crowded.
+    /// The writer is to come again, though nobody asks for it.
     pub(super) fn still_crowded(&self) {
         self.write_wanted.store(true, Ordering::Relaxed);
     }
