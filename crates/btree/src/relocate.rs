@@ -5,6 +5,7 @@
 //! holds, and whoever comes with the old id descends again. No name of a lock changes: locks name keys.
 
 use foreshore_base::{PageId, Result, SlotIndex, StorageError};
+use foreshore_latch::Patience;
 use foreshore_pages::{Compaction, ExclusivePage, SlottedView};
 use foreshore_wal::Urgency;
 
@@ -51,6 +52,7 @@ impl BTree {
         }
         let patience = session.patience();
         for _ in 0..ATTEMPTS {
+            tree.env.pool.await_log_room(from, Urgency::Work, patience)?;
             let Some((low, level)) = tree.place_of(session, from)? else { return Ok(Relocated::NotFound) };
             let target = low.as_deref().map_or(Target::First, Target::Key);
             let Some(landing) = tree.descend(patience, target, level + 1)? else {
@@ -65,7 +67,7 @@ impl BTree {
                 continue;
             }
             let node = tree.child(patience, &parent, from, level)?;
-            return tree.move_node(compaction, parent, link, node);
+            return tree.move_node(patience, compaction, parent, link, node);
         }
         Ok(Relocated::NotFound)
     }
@@ -84,6 +86,7 @@ impl BTree {
         let patience = session.patience();
         let target = Target::Key(key);
         for _ in 0..ATTEMPTS {
+            tree.env.pool.await_log_room(tree.root, Urgency::Work, patience)?;
             let landing = rows.leaf(patience, target)?;
             let Some(mut row_page) = rows.latch(patience, landing.page, target, 0)? else { continue };
             let Some(slot) = row_naming(row_page.view(), key, offset, tree.root) else {
@@ -98,7 +101,7 @@ impl BTree {
             let content = build(root.id(), Image::parse(tree.table, &node))?;
             row_page.prepare(Urgency::Work)?;
             root.prepare(Urgency::Work)?;
-            let Some(new) = compaction.page_for(root.id(), row_page.id())? else {
+            let Some(new) = compaction.page_for(root.id(), row_page.id(), patience)? else {
                 return Ok(Relocated::NoRoom);
             };
             let mut new = not_in_use(new, tree.table)?;
@@ -134,6 +137,7 @@ impl<'a> Tree<'a> {
 
     fn move_node(
         &self,
+        patience: Patience<'_>,
         compaction: &mut Compaction<'_>,
         mut parent: ExclusivePage<'a>,
         link: Link,
@@ -144,7 +148,9 @@ impl<'a> Tree<'a> {
         let content = build(page.id(), Image::parse(self.table, &node))?;
         parent.prepare(Urgency::Work)?;
         page.prepare(Urgency::Work)?;
-        let Some(new) = compaction.page_for(page.id(), parent.id())? else { return Ok(Relocated::NoRoom) };
+        let Some(new) = compaction.page_for(page.id(), parent.id(), patience)? else {
+            return Ok(Relocated::NoRoom);
+        };
         let mut new = not_in_use(new, self.table)?;
         let to = new.id();
         let head = record::structure(self.table, &[parent.id(), page.id(), to], Some(link.code()));

@@ -170,9 +170,9 @@ impl Log {
     }
 
     /// Waits until [`Log::has_room`], so that [`Log::append`] hardly waits: for whoever is about to take a latch that
-    /// all want.
-    pub fn await_room(&self, urgency: Urgency, bytes: u64) {
-        self.core.await_room(urgency, bytes);
+    /// all want. Until `deadline` at most; whether there is room.
+    pub fn await_room(&self, urgency: Urgency, bytes: u64, deadline: Option<Instant>) -> bool {
+        self.core.await_room(urgency, bytes, deadline)
     }
 
     /// Returns when the record that starts at `lsn`, and so everything before it, is durable. One sync serves all who

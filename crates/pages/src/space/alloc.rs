@@ -6,6 +6,7 @@
 //! (PAGE-10).
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
+use foreshore_env::time::{Duration, Instant};
 use foreshore_latch::Patience;
 use foreshore_wal::Urgency;
 
@@ -19,6 +20,8 @@ use crate::{
 /// Room in the log without which nobody keeps a bitmap page: for the record of an allocation and three images, and for
 /// those that others append meanwhile.
 const LOG_ROOM_BYTES: u64 = 64 << 10;
+/// How often whoever waits for that looks whether it was cancelled.
+const CANCEL_LOOK: Duration = Duration::from_millis(20);
 
 /// A page that is being allocated: latched exclusively, zeros but for its id; its bitmap page is latched too.
 ///
@@ -219,18 +222,22 @@ impl BufferPool {
 
     /// The new page `to`, handed out by `Space::take_below`, for the content of `from`, which lies behind it and is
     /// freed by the same record. The only holder of two bitmap pages at a time; the lower one comes first (PAGE-10).
-    pub(super) fn take_page_of(&self, to: PageId, from: PageId) -> Result<NewPage<'_>> {
+    pub(super) fn take_page_of(
+        &self,
+        to: PageId,
+        from: PageId,
+        patience: Patience<'_>,
+    ) -> Result<NewPage<'_>> {
         debug_assert!(to < from, "page {from} is moved up, to {to}");
-        let mut new = self
-            .take_page(to, Urgency::Work, Patience::ENDLESS)
-            .inspect_err(|_| self.space.settle(to, false))?;
+        let mut new =
+            self.take_page(to, Urgency::Work, patience).inspect_err(|_| self.space.settle(to, false))?;
         if let Some(parts) = &mut new.parts {
             let id = self.space.bitmap_of(from);
             let bitmap = if id == parts.bitmap.id() {
                 self.expect_bit(&parts.bitmap, from, true)?;
                 None
             } else {
-                Some(self.bitmap_for(from, true, Urgency::Work, Patience::ENDLESS)?)
+                Some(self.bitmap_for(from, true, Urgency::Work, patience)?)
             };
             parts.freed = Some(Freed { id: from, bitmap });
         }
@@ -250,12 +257,11 @@ impl BufferPool {
         let bitmap_id = self.space.bitmap_of(id);
         let bitmap = loop {
             let bitmap = self.exclusive_within(bitmap_id, patience)?;
-            if self.log.has_room(urgency, LOG_ROOM_BYTES) {
+            if self.has_log_room(urgency) {
                 break bitmap;
             }
             drop(bitmap);
-            self.log.await_room(urgency, LOG_ROOM_BYTES);
-            BufferPool::check_patience(bitmap_id, patience)?;
+            self.await_log_room(bitmap_id, urgency, patience)?;
         };
         self.prepare_bit(bitmap, id, used)
     }
@@ -323,7 +329,7 @@ impl BufferPool {
     /// As [`BufferPool::free_page`].
     pub fn free_page_now(&self, id: PageId) -> Result<Option<FreeingPage<'_>>> {
         self.check_freed(id)?;
-        if !self.log.has_room(Urgency::Work, LOG_ROOM_BYTES) {
+        if !self.has_log_room(Urgency::Work) {
             return Ok(None);
         }
         let bitmap = self.optimistic_now(self.space.bitmap_of(id)).and_then(OptimisticPage::upgrade);
@@ -331,20 +337,34 @@ impl BufferPool {
         Ok(prepared.map(|bitmap| FreeingPage { bitmap, id }))
     }
 
-    /// Waits until what [`BufferPool::free_page_now`] needs for `id` is there: room in the log, and the bitmap page, which
-    /// nobody changes; with the end of [`BufferPool::optimistic_within`], which is looked at before and behind the wait
-    /// for room, not during it. For those who latch nothing yet.
+    /// Waits until the bitmap page that [`BufferPool::free_page_now`] needs for `id` is in the pool and nobody changes
+    /// it, with the end of [`BufferPool::optimistic_within`]. For those who latch nothing yet.
     ///
     /// # Errors
     /// Those of reading a page.
     pub fn await_free_page(&self, id: PageId, patience: Patience<'_>) -> Result<()> {
-        let bitmap_id = self.space.bitmap_of(id);
-        if !self.log.has_room(Urgency::Work, LOG_ROOM_BYTES) {
-            BufferPool::check_patience(bitmap_id, patience)?;
-            self.log.await_room(Urgency::Work, LOG_ROOM_BYTES);
-            BufferPool::check_patience(bitmap_id, patience)?;
+        self.optimistic_within(self.space.bitmap_of(id), patience).map(drop)
+    }
+
+    /// Whether the log has room for a change of some pages: 64 KiB, a hint. Nobody waits for less with a bitmap page.
+    #[inline]
+    pub fn has_log_room(&self, urgency: Urgency) -> bool {
+        self.log.has_room(urgency, LOG_ROOM_BYTES)
+    }
+
+    /// Waits until that is so, with the end of [`BufferPool::optimistic_within`]. For those who latch nothing yet of
+    /// what others want; `page` is the one that they are about to change.
+    ///
+    /// # Errors
+    /// `WaitEnded`, which names `page`.
+    pub fn await_log_room(&self, page: PageId, urgency: Urgency, patience: Patience<'_>) -> Result<()> {
+        while !self.has_log_room(urgency) {
+            BufferPool::check_patience(page, patience)?;
+            let look = patience.cancelled.map(|_| Instant::now() + CANCEL_LOOK);
+            let until = [look, patience.deadline].into_iter().flatten().min();
+            self.log.await_room(urgency, LOG_ROOM_BYTES, until);
         }
-        self.optimistic_within(bitmap_id, patience).map(drop)
+        Ok(())
     }
 
     fn check_freed(&self, id: PageId) -> Result<()> {

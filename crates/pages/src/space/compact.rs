@@ -73,7 +73,13 @@ impl Space {
     }
 
     /// A free page below the ceiling, of the run or of the next one; `None`: there is none.
-    fn take_below(&self, pool: &BufferPool, run: &mut Option<Run>, ceiling: u64) -> Result<Option<PageId>> {
+    fn take_below(
+        &self,
+        pool: &BufferPool,
+        run: &mut Option<Run>,
+        ceiling: u64,
+        patience: Patience<'_>,
+    ) -> Result<Option<PageId>> {
         loop {
             if let Some(page) = run.as_mut().and_then(|run| run.take(self.map())) {
                 return Ok(Some(page));
@@ -82,7 +88,7 @@ impl Space {
                 self.release_run(used_up);
             }
             let first = self.map().lock().first_free;
-            *run = self.search(pool, first, ceiling, Patience::ENDLESS)?;
+            *run = self.search(pool, first, ceiling, patience)?;
             if run.is_none() {
                 return Ok(None);
             }
@@ -104,23 +110,28 @@ impl<'p> Compaction<'p> {
     }
 
     /// A page below the ceiling for the content of `from`, which is above; committing it frees `from`. `None`: there is
-    /// none.
+    /// none. It is waited for with the end of [`BufferPool::optimistic_within`].
     ///
     /// The caller holds `from` and `referrer`, which refers to it, but no [`NewPage`] or
     /// [`FreeingPage`](super::FreeingPage) (PAGE-10).
     ///
     /// # Errors
     /// Among others `Corrupted` if the bitmap gives `referrer` away: the caller would wait for itself.
-    pub fn page_for(&mut self, from: PageId, referrer: PageId) -> Result<Option<NewPage<'p>>> {
+    pub fn page_for(
+        &mut self,
+        from: PageId,
+        referrer: PageId,
+        patience: Patience<'_>,
+    ) -> Result<Option<NewPage<'p>>> {
         if u64::from(from.0) < self.ceiling {
             return Ok(None);
         }
-        match self.pool.space.take_below(self.pool, &mut self.run, self.ceiling)? {
+        match self.pool.space.take_below(self.pool, &mut self.run, self.ceiling, patience)? {
             Some(to) if to == referrer => {
                 self.pool.space.settle(to, false);
                 Err(StorageError::corrupt_page(to, FREE_IN_USE))
             }
-            Some(to) => self.pool.take_page_of(to, from).map(Some),
+            Some(to) => self.pool.take_page_of(to, from, patience).map(Some),
             None => Ok(None),
         }
     }

@@ -4,7 +4,10 @@
 //! parallel. The flusher, which follows behind, learns from the ring itself which records are whole (`ring.rs`).
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
-use foreshore_env::sync::{MutexGuard, atomic::Ordering};
+use foreshore_env::{
+    sync::{MutexGuard, atomic::Ordering},
+    time::Instant,
+};
 
 use super::{Core, LAST_POSITION, OPEN, wait::Waiting};
 use crate::{
@@ -144,11 +147,17 @@ impl Core {
             Err(Refused::LogFull)
         } else if let (Some(Urgency::Work), Some(none_left)) = (urgency, self.lacks_space(end)) {
             Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
-        } else if self.ring.taken(end) + kept > self.ring.bytes() {
+        } else if self.overflows(end, kept) {
             Err(Refused::NoRoom)
         } else {
             Ok(())
         }
+    }
+
+    /// Whether the ring has no room for a log that ends at `end`, and so many bytes beside it.
+    #[inline]
+    fn overflows(&self, end: u64, kept: u64) -> bool {
+        self.ring.taken(end) + kept > self.ring.bytes()
     }
 
     /// A place for an empty record.
@@ -160,20 +169,30 @@ impl Core {
 
     /// Whether so many bytes of this urgency would be appended, or refused, without waiting for room.
     pub(crate) fn has_room(&self, urgency: Urgency, bytes: u64) -> bool {
-        let claimed = self.check_claim(Some(urgency), self.tail() + bytes);
-        !matches!(claimed, Err(Refused::NoRoom)) || self.gate.load(Ordering::Relaxed) != OPEN
+        let end = self.tail() + bytes;
+        let waits = match self.check_claim(Some(urgency), end) {
+            Ok(()) => false,
+            Err(Refused::NoRoom) => true,
+            // So many are refused; fewer may be allowed, and wait for the ring.
+            Err(Refused::LogFull) => self.overflows(end, KEPT_FOR_MARK_BYTES),
+        };
+        !waits || self.gate.load(Ordering::Relaxed) != OPEN
     }
 
-    /// Waits until that is so.
+    /// Waits until that is so; false: until the deadline.
     #[cold]
-    pub(crate) fn await_room(&self, urgency: Urgency, bytes: u64) {
+    pub(crate) fn await_room(&self, urgency: Urgency, bytes: u64, deadline: Option<Instant>) -> bool {
         let mut waiting = self.waiting.lock();
         while !self.has_room(urgency, bytes) {
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return false;
+            }
             if urgency == Urgency::Work {
                 self.takes_space.store(true, Ordering::Relaxed);
             }
-            waiting = self.sleep_until_room_was_made(waiting);
+            waiting = self.sleep_until_room_was_made(waiting, deadline);
         }
+        true
     }
 
     #[cold]
@@ -192,18 +211,26 @@ impl Core {
                 }
                 Err(Refused::NoRoom) if request.urgency == Some(Urgency::Work) => {
                     self.takes_space.store(true, Ordering::Relaxed);
-                    waiting = self.sleep_until_room_was_made(waiting);
+                    waiting = self.sleep_until_room_was_made(waiting, None);
                 }
-                Err(Refused::NoRoom) => waiting = self.sleep_until_room_was_made(waiting),
+                Err(Refused::NoRoom) => waiting = self.sleep_until_room_was_made(waiting, None),
             }
         }
     }
 
-    fn sleep_until_room_was_made<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
+    /// Until the deadline at most.
+    fn sleep_until_room_was_made<'a>(
+        &self,
+        mut waiting: MutexGuard<'a, Waiting>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, Waiting> {
         self.write_wanted.store(true, Ordering::Relaxed);
         self.writing.notify_one();
         waiting.for_space += 1;
-        waiting = self.space.wait(waiting);
+        waiting = match deadline {
+            Some(deadline) => self.space.wait_until(waiting, deadline),
+            None => self.space.wait(waiting),
+        };
         waiting.for_space -= 1;
         waiting
     }

@@ -171,6 +171,33 @@ fn a_buffer_full_behind_a_stalled_append_goes_on_when_that_ends() {
     }
 }
 
+/// A full ring had room as soon as so many bytes would have been refused. Whoever asked and then appended less than that
+/// slept with the latch that it had asked for.
+#[test]
+fn a_full_ring_has_no_room_for_what_the_log_has_none_for_either() {
+    for kind in LogInsert::ALL {
+        // Nobody empties the ring.
+        let (core, _) = make(kind);
+        let request = Request { bytes: HEADER_BYTES as u64, urgency: Some(Urgency::Work), hint: 0 };
+        while let Ok(claim) = core.claim(request) {
+            publish(claim);
+        }
+        let room = 64 << 10;
+        assert!(!core.has_room(Urgency::Work, room), "{kind:?}");
+        core.space_limit.store(core.tail() + room / 2, Ordering::Relaxed);
+        core.disk_is_full.store(true, Ordering::Relaxed);
+        assert!(!core.has_room(Urgency::Work, room), "{kind:?}: on a full disk");
+        let (begun, wait) = (Instant::now(), Duration::from_millis(20));
+        assert!(!core.await_room(Urgency::Work, room, Some(begun + wait)), "{kind:?}");
+        assert!(begun.elapsed() >= wait, "{kind:?}");
+        // A ring with room waits for nobody, whatever is refused.
+        let (core, _) = make(kind);
+        core.space_limit.store(core.tail(), Ordering::Relaxed);
+        core.disk_is_full.store(true, Ordering::Relaxed);
+        assert!(core.has_room(Urgency::Work, room), "{kind:?}: it is refused");
+    }
+}
+
 /// The writer came to a stalled append and slept. Those whom it had woken had found room and appended nothing, so nobody
 /// asked it to go on: the others slept until the flusher's time came.
 #[test]
@@ -195,7 +222,7 @@ fn whoever_sleeps_for_room_does_not_count_on_those_who_were_woken() {
         }
         let all_woken = thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| core.await_room(Urgency::Ending, room));
+                scope.spawn(|| core.await_room(Urgency::Ending, room, None));
             }
             eventually("nobody waits for room", || core.waiting.lock().for_space == 8);
             drop(pen);

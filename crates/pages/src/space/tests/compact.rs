@@ -33,7 +33,7 @@ fn file_pages(world: &World) -> u64 {
 fn relocate(world: &World, compaction: &mut Compaction<'_>, from: PageId) -> Option<PageId> {
     let mut page = world.pool.exclusive(from).unwrap();
     page.prepare(Urgency::Work).unwrap();
-    let mut new = compaction.page_for(from, PageId::NONE).unwrap()?;
+    let mut new = compaction.page_for(from, PageId::NONE, Patience::ENDLESS).unwrap()?;
     let (to, number) = (new.id(), page.words().u64(64));
     let payload: [&[u8]; 3] = [&to.0.to_le_bytes(), &from.0.to_le_bytes(), &number.to_le_bytes()];
     let lsn = world.append(MOVE, &payload).unwrap();
@@ -135,7 +135,7 @@ fn a_compaction_makes_way() {
         "the ceiling was not lifted"
     );
     assert_eq!(world.pool.page_count(), before, "the file had room");
-    _ = compaction.page_for(*pages.keys().next_back().unwrap(), PageId::NONE);
+    _ = compaction.page_for(*pages.keys().next_back().unwrap(), PageId::NONE, Patience::ENDLESS);
     let end = compaction.choose_end().unwrap();
     world.pool.sweep().unwrap();
     assert_eq!(compaction.cut(end).unwrap(), 0);
