@@ -64,6 +64,9 @@ impl<'a> Tree<'a> {
     ) -> Result<()> {
         for _ in 0..MAX_ADOPTIONS {
             let Some(landing) = self.descend(patience, target, level)? else { return Ok(()) };
+            if !insist && !self.env.has_room() {
+                return Ok(());
+            }
             let parent = match insist {
                 true => self.latch(patience, landing.page, target, level)?,
                 false => landing.page.upgrade(),

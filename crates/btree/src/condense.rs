@@ -29,17 +29,17 @@ impl BTree {
         let mut condensed = Condensed { merged: 0, next: from.map(<[u8]>::to_vec) };
         for _ in 0..leaves {
             let target = condensed.next.as_deref().map_or(Target::First, Target::Key);
-            tree.purge_leaf(session, target)?;
+            tree.purge_leaf(session, target, Zeal::Compact)?;
             let next = loop {
                 let Some(border) = tree.border_above(session, target)? else {
                     // The last leaf may be alone under its parent, or nearly empty.
-                    condensed.merged += u64::from(tree.merge(session, target, 0)?);
+                    condensed.merged += u64::from(tree.merge(session, target, 0, Zeal::Tidy)?);
                     break None;
                 };
                 // The neighbour first gets rid of its ghosts; then the leaf takes it in, if it can. What it takes in
                 // with ghosts keeps them: its LSN is not settled any more (BTREE-14).
-                tree.purge_leaf(session, Target::Key(&border))?;
-                if !tree.merge_as(session, target, 0, Zeal::Compact)? {
+                tree.purge_leaf(session, Target::Key(&border), Zeal::Compact)?;
+                if !tree.merge(session, target, 0, Zeal::Compact)? {
                     break tree.border_above(session, target)?;
                 }
                 condensed.merged += 1;

@@ -81,7 +81,13 @@ impl TreeEnv {
 
     /// Leave to tidy on the way (BTREE-13), which is nobody's duty.
     pub(crate) fn may_tidy(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        if !self.is_tidied() || self.log.poisoned().is_some() { None } else { self.tidying.try_read() }
+        let may = self.is_tidied() && self.log.poisoned().is_none() && self.has_room();
+        if may { self.tidying.try_read() } else { None }
+    }
+
+    /// Whether the log has room for a change of some pages: a hint. Whoever only tidies waits for none (BTREE-13).
+    pub(crate) fn has_room(&self) -> bool {
+        self.pool.has_log_room(Urgency::Work)
     }
 
     /// The root of the overflow table.

@@ -62,7 +62,7 @@ impl<'a> Tree<'a> {
     ) -> Result<()> {
         let id = root.view().leftmost_child();
         let mut child = self.child(patience, &root, id, level)?;
-        if child.view().foster_child().is_some() {
+        if child.view().foster_child().is_some() || (zeal == Zeal::Pass && !self.env.has_room()) {
             return Ok(());
         }
         node::inspect(child.view())?;

@@ -5,6 +5,7 @@ use foreshore_lock::KeyRef;
 use foreshore_pages::ExclusivePage;
 
 use crate::{
+    merge::Zeal,
     node::{self, Target},
     purge,
     session::Session,
@@ -24,14 +25,18 @@ type Fences = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have
-    /// to wait for a latch, and changes no leaf that the session has remembered. Whether the leaf was merged with
+    /// to wait for a latch or for room in the log, and changes no leaf that the session has remembered. Whether the leaf was merged with
     /// another.
     pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
-        if self.purge_leaf(session, target)? { self.merge(session, target, 0) } else { Ok(false) }
+        let is_due = self.purge_leaf(session, target, Zeal::Pass)?;
+        if is_due { self.merge(session, target, 0, Zeal::Pass) } else { Ok(false) }
     }
 
-    /// The first half of that. Whether the leaf is nearly empty.
-    pub(crate) fn purge_leaf(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
+    /// The first half of that; a compaction waits for room in the log. Whether the leaf is nearly empty.
+    pub(crate) fn purge_leaf(&self, session: &impl Session, target: Target<'_>, zeal: Zeal) -> Result<bool> {
+        if !self.finds_room(session.patience(), zeal)? {
+            return Ok(false);
+        }
         let landing = self.leaf(session.patience(), target)?;
         let Some(mut page) = landing.page.upgrade() else { return Ok(false) };
         if session.is_remembered(page.id()) {
@@ -45,8 +50,9 @@ impl<'a> Tree<'a> {
     }
 
     /// After the delete of `key`, with its leaf still latched, whose LSN was `before`: when half of the leaf is ghosts,
-    /// those of earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are. It
-    /// is nobody's duty, so failure is nobody's failure.
+    /// those of earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are. Nobody
+    /// else may come by, so that waits for room in the log, with nothing latched and as long as the session's patience
+    /// lasts; but failure is nobody's failure.
     pub(crate) fn tidy_after_delete(
         &self,
         session: &impl Session,
@@ -72,7 +78,7 @@ impl<'a> Tree<'a> {
         }
         let fences = (node::low_fence(page.view()), node::high_key(page.view()));
         drop(page);
-        let merged = underfull && self.merge(session, Target::Key(key), 0).unwrap_or(true);
+        let merged = underfull && self.merge(session, Target::Key(key), 0, Zeal::Tidy).unwrap_or(true);
         // The chunks of long values go behind their commit (BTREE-14).
         let is_over = merged || self.table == TableId::OVERFLOW;
         if !is_over && let Some(_leave) = self.env.may_tidy() {

@@ -28,10 +28,19 @@ const SPARE_SHARE: usize = 10;
 /// When two neighbours are to be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zeal {
+    /// As [`Zeal::Tidy`], by somebody who only comes by, and does not wait for room in the log.
+    Pass,
     /// When one of them is nearly empty, and what comes of it is not nearly full: nobody shall have to split it soon.
     Tidy,
     /// When both fit one page.
     Compact,
+}
+
+impl Zeal {
+    /// That with which the level above is looked at.
+    fn above(self) -> Zeal {
+        if self == Zeal::Pass { Zeal::Pass } else { Zeal::Tidy }
+    }
 }
 
 impl<'a> Tree<'a> {
@@ -46,13 +55,9 @@ impl<'a> Tree<'a> {
     /// and nobody needs the name that vanishes with the border between them, nor remembers one of them; then looks at
     /// the level above. Gives up where it would have to wait for the parent, or, with that latched, for the bitmap
     /// page. Whether nodes of this level were merged.
-    pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<bool> {
-        self.merge_as(session, target, level, Zeal::Tidy)
-    }
-
-    /// [`Tree::merge`] with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether nodes of
-    /// `level` were merged.
-    pub(crate) fn merge_as(
+    ///
+    /// A compaction merges what fits one page at `level`; above, nodes are only tidied.
+    pub(crate) fn merge(
         &self,
         session: &impl Session,
         target: Target<'_>,
@@ -62,7 +67,9 @@ impl<'a> Tree<'a> {
         let wanted = level;
         let (mut level, mut zeal, mut merged, mut looks) = (level, zeal, false, 0);
         // Each turn climbs a level or lowers the tree by one.
-        while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
+        while self.finds_room(session.patience(), zeal)?
+            && let Some(landing) = self.descend(session.patience(), target, level + 1)?
+        {
             if !self.await_pair(session.patience(), &landing, target)? || !landing.page.validate() {
                 // What was waited for is there now: the next look takes no time in which the parent could change.
                 looks += 1;
@@ -83,7 +90,7 @@ impl<'a> Tree<'a> {
                 }
                 drop(parent);
                 level += 1;
-                zeal = Zeal::Tidy;
+                zeal = zeal.above();
                 continue;
             }
             let position = node::position(parent.view(), target);
@@ -91,7 +98,7 @@ impl<'a> Tree<'a> {
             let near = position.min(separators - 1);
             let other = position.checked_sub(1).filter(|slot| {
                 let left = node::child_before(parent.view(), *slot);
-                zeal == Zeal::Tidy && *slot != near && self.env.pool.optimistic_now(left).is_some()
+                zeal != Zeal::Compact && *slot != near && self.env.pool.optimistic_now(left).is_some()
             });
             let mut pairs = [Some(near), other].into_iter().flatten().map(SlotIndex);
             let done = pairs.try_fold(false, |done, slot| {
@@ -109,15 +116,27 @@ impl<'a> Tree<'a> {
             }
             if !lowest {
                 level += 1;
-                zeal = Zeal::Tidy;
+                zeal = zeal.above();
             }
         }
         Ok(merged)
     }
 
+    /// Whether the log has room for a change of some pages, which is waited for unless somebody only comes by
+    /// (BTREE-13). With nothing latched.
+    pub(crate) fn finds_room(&self, patience: Patience<'_>, zeal: Zeal) -> Result<bool> {
+        match zeal {
+            Zeal::Pass => Ok(self.env.has_room()),
+            Zeal::Tidy | Zeal::Compact => {
+                self.env.pool.await_log_room(self.root, Urgency::Work, patience)?;
+                Ok(true)
+            }
+        }
+    }
+
     /// Waits until the nodes that are to be looked at, and their bitmap pages, are in the pool and nobody changes them,
-    /// and the log has room, before their parent is latched: those who come by for its other children do not stand
-    /// behind a read from the file (BTREE-13). False: the parent has changed.
+    /// before their parent is latched: those who come by for its other children do not stand behind a read from the
+    /// file (BTREE-13). False: the parent has changed.
     fn await_pair(&self, patience: Patience<'_>, landing: &Landing<'a>, target: Target<'_>) -> Result<bool> {
         let view = landing.page.view();
         let separators = view.slot_count();
@@ -159,11 +178,14 @@ impl<'a> Tree<'a> {
         let mut left = self.child(session.patience(), parent, left, level)?;
         let mut right = self.child(session.patience(), parent, right, level)?;
         let wanted = match zeal {
-            Zeal::Tidy => self.is_underfull(left.view()) || self.is_underfull(right.view()),
+            Zeal::Pass | Zeal::Tidy => self.is_underfull(left.view()) || self.is_underfull(right.view()),
             Zeal::Compact => used_bytes(left.view()) + used_bytes(right.view()) < NODE_BYTES,
         };
         // With a foster child on the left the two are no neighbours.
         if !wanted || left.view().foster_child().is_some() {
+            return Ok(false);
+        }
+        if zeal == Zeal::Pass && !self.env.has_room() {
             return Ok(false);
         }
         node::inspect(left.view())?;
@@ -212,7 +234,7 @@ impl<'a> Tree<'a> {
         zeal: Zeal,
     ) -> Result<Option<FreeingPage<'a>>> {
         match zeal {
-            Zeal::Tidy => self.env.pool.free_page_now(id),
+            Zeal::Pass | Zeal::Tidy => self.env.pool.free_page_now(id),
             Zeal::Compact => self.env.pool.free_page_within(id, patience).map(Some),
         }
     }
@@ -227,7 +249,7 @@ impl<'a> Tree<'a> {
     ) -> Option<PageBuilder> {
         let joined = image::joined(left, &Image::parse(self.table, node)?).ok()?;
         let spare = match zeal {
-            Zeal::Tidy => NODE_BYTES / LEAST_SHARE,
+            Zeal::Pass | Zeal::Tidy => NODE_BYTES / LEAST_SHARE,
             Zeal::Compact => NODE_BYTES / SPARE_SHARE,
         };
         let room = joined.count() < self.env.node_capacity && joined.free_bytes() >= spare;

@@ -3,16 +3,20 @@
 //! that refers to them covers them.
 
 use foreshore_base::{
-    Lsn, Result, TableId,
+    Lsn, Result, StorageError, TableId,
     limits::{MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
 };
 use foreshore_env::sync::atomic::Ordering;
 use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::RecordFlags;
+use foreshore_wal::Urgency;
 
 use crate::{
-    BTree, error,
+    BTree,
+    descend::RESTARTS,
+    error,
+    merge::Zeal,
     node::{self, Target, damaged},
     session::{Isolation, Session, TxnChain},
     tree::Tree,
@@ -119,14 +123,29 @@ impl BTree {
     /// ([`Session::note_stored`]), after that was taken back: so nobody makes the ghosts records again (BTREE-14). And
     /// before it gives its locks back, so that no check of the tree is under way. It is nobody's duty, so failure is
     /// nobody's failure: a compaction purges what was left.
+    ///
+    /// It waits for room in the log and for latches as long as the session's patience lasts (BTREE-13), which is not to
+    /// be endless. `ids` are then those that are to be purged later, because that had an end, or because a check of the
+    /// tree was under way.
     #[cold]
-    pub fn purge_long_values(&self, session: &impl Session, ids: &mut [u64]) {
+    pub fn purge_long_values(&self, session: &impl Session, ids: &mut Vec<u64>) {
         let tree = self.tree();
-        if let Some(_leave) = tree.env.may_tidy() {
-            ids.sort_unstable();
-            // What fails is left to a compaction.
-            let _ = tree.purge_chunks(session, ids);
+        if !tree.env.is_tidied() {
+            return ids.clear();
         }
+        if tree.env.pool.await_log_room(tree.root, Urgency::Work, session.patience()).is_err() {
+            return;
+        }
+        let Some(_leave) = tree.env.may_tidy() else { return };
+        ids.sort_unstable();
+        let mut rest = ids.as_slice();
+        let purged = tree.purge_chunks(session, &mut rest);
+        let left = match purged {
+            Ok(()) | Err(StorageError::WaitEnded { .. }) => rest.len(),
+            // What fails is left to a compaction.
+            Err(_) => 0,
+        };
+        ids.drain(..ids.len() - left);
     }
 }
 
@@ -206,15 +225,18 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Purges the ghosts of all chunks of these long values, in ascending order, leaf by leaf.
-    fn purge_chunks(&self, session: &impl Session, ids: &[u64]) -> Result<()> {
+    /// Purges the ghosts of all chunks of these long values, in ascending order, leaf by leaf, and takes those out that
+    /// it is done with.
+    fn purge_chunks(&self, session: &impl Session, rest: &mut &[u64]) -> Result<()> {
+        let ids = *rest;
         let gone = |key: &[u8]| {
             let id = key.first_chunk().map(|id| u64::from_be_bytes(*id));
             id.is_some_and(|id| ids.binary_search(&id).is_ok())
         };
-        let mut rest = ids;
         let mut from = rest.first().map(|id| chunk_key(*id, 0).to_vec());
+        let mut refusals = 0;
         while let Some(key) = from {
+            self.env.pool.await_log_room(self.root, Urgency::Work, session.patience())?;
             let target = Target::Key(&key);
             let landing = self.leaf(session.patience(), target)?;
             let Some(mut page) = self.latch(session.patience(), landing.page, target, 0)? else {
@@ -226,12 +248,21 @@ impl<'a> Tree<'a> {
             let underfull = self.is_underfull(page.view());
             let end = node::high_key(page.view());
             drop(page);
-            if underfull {
-                self.merge(session, target, 0)?;
+            if underfull && !self.merge(session, target, 0, Zeal::Tidy)? && !self.env.has_room() {
+                // Perhaps that is why.
+                refusals += 1;
+                if refusals > RESTARTS {
+                    return Ok(());
+                }
+                from = Some(key);
+                continue;
             }
             // On with the first chunk that may be behind this leaf.
+            let done = end.as_ref().map_or(rest.len(), |end| {
+                rest.partition_point(|id| chunk_key(*id, u32::MAX).as_slice() < end.as_slice())
+            });
+            *rest = &rest[done..];
             let Some(end) = end else { return Ok(()) };
-            rest = &rest[rest.partition_point(|id| chunk_key(*id, u32::MAX).as_slice() < end.as_slice())..];
             from = rest.first().map(|id| end.max(chunk_key(*id, 0).to_vec()));
         }
         Ok(())

@@ -9,9 +9,20 @@ use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 
 use crate::{
-    backup::Pins, catalog::Catalog, checkpoint::Growth, committer::Committer, control::ControlFile,
-    file_end::FileEnd, life::Life, options::EngineOptions, prepared::PreparedTable, recovery::RecoveryReport,
-    settled::Settled, stats::Counters, table::TxnTable, transaction::StaleReadCounters,
+    backup::Pins,
+    catalog::Catalog,
+    checkpoint::Growth,
+    committer::Committer,
+    control::ControlFile,
+    file_end::FileEnd,
+    life::Life,
+    options::EngineOptions,
+    prepared::PreparedTable,
+    recovery::RecoveryReport,
+    settled::Settled,
+    stats::Counters,
+    table::TxnTable,
+    transaction::{StaleReadCounters, Unpurged},
 };
 
 /// How often in the length of a segment the log is told what it need not keep space for.
@@ -44,6 +55,8 @@ pub(crate) struct Core {
     pub(crate) settled: Settled,
     /// Where reads without locks fail.
     pub(crate) stale_reads: StaleReadCounters,
+    /// Long values that wait for the reaper.
+    pub(crate) unpurged: Unpurged,
     /// Transactions that had written and were open when the database was closed. Written once, by close; relaxed: it is
     /// read for reports.
     pub(crate) cut_off: AtomicUsize,
@@ -66,6 +79,14 @@ impl Core {
     /// The table of long values.
     pub(crate) fn long_values(&self) -> BTree {
         BTree::open(&self.trees, TableId::OVERFLOW, self.catalog.overflow_root())
+    }
+
+    /// Leaves long values to the reaper (TXN-43).
+    pub(crate) fn leave_unpurged(&self, ids: Vec<u64>) {
+        if !ids.is_empty() {
+            self.unpurged.add(ids);
+            self.growth.ask_reaper();
+        }
     }
 
     /// Whether all transactions with records before or at `lsn` have ended, durably, as far as anybody has looked a

@@ -1,4 +1,5 @@
-//! The reaper: frees the pages of dropped tables, on the checkpointer's thread, a slice at a time.
+//! The reaper: frees the pages of dropped tables, and of long values that the ends of their transactions had to leave,
+//! on the checkpointer's thread, a slice at a time.
 //!
 //! Each page is freed by a system transaction, which takes the pointer to it out of the tree; so a crash, or the end of
 //! the engine, interrupts nothing, and the next opening goes on. The row of the dropped table goes last. Between the
@@ -8,8 +9,11 @@
 //! During a slice the volume is locked as by any writer, so that a check of the database sees no page go.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
-use foreshore_btree::{BTree, Reaped, Session, TreeError, TxnChain};
-use foreshore_env::{sync::Arc, time::Duration};
+use foreshore_btree::{BTree, Patience, Reaped, Session, TreeError, TxnChain};
+use foreshore_env::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 use foreshore_wal::Urgency;
 
@@ -18,6 +22,7 @@ use crate::{
     core::Core,
     records,
     rollback::{self, settle},
+    transaction::PURGE_WAIT,
 };
 
 /// Steps of a slice.
@@ -28,6 +33,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(100);
 /// Works until nothing is left that can be freed, somebody wants a checkpoint, or the engine closes. False: it could
 /// not go on and should try again after a while. A table with a damaged page is left, and the reason noted.
 pub(crate) fn run(core: &Core) -> Result<bool> {
+    let purged = purge_left(core);
     while let Some((table, root)) = core.catalog.next_dropped() {
         if core.life.is_closed() {
             return Ok(true);
@@ -55,7 +61,30 @@ pub(crate) fn run(core: &Core) -> Result<bool> {
         }
         core.note_log_growth(core.log.tail());
     }
-    Ok(true)
+    Ok(purged)
+}
+
+/// Purges the chunks of long values that were left to it (TXN-43), until somebody wants a checkpoint, or the engine
+/// closes. False: some are still left, because the log has no room or somebody has the volume.
+fn purge_left(core: &Core) -> bool {
+    while !core.life.is_closed() && !core.growth.is_wanted() {
+        let mut ids = core.unpurged.take(SLICE);
+        if ids.is_empty() {
+            return true;
+        }
+        let txn = core.transactions.draw();
+        if let Some(_volume) = enter(core, txn) {
+            let mut session = Alone::new(txn);
+            session.discarded = ids;
+            ids = purge(core, session);
+        }
+        if !ids.is_empty() {
+            core.unpurged.add(ids);
+            return false;
+        }
+        core.note_log_growth(core.log.tail());
+    }
+    false
 }
 
 /// False: somebody has the volume.
@@ -96,7 +125,7 @@ fn in_transaction(
     core: &Core,
     change: impl FnOnce(&mut Alone) -> std::result::Result<(), TreeError>,
 ) -> Result<()> {
-    let mut session = Alone { chain: TxnChain::new(core.transactions.draw()), discarded: Vec::new() };
+    let mut session = Alone::new(core.transactions.draw());
     // Announced from its first record to its last (TXN-3).
     let tail = core.log.tail();
     let slot = core.transactions.claim(session.chain.txn, tail)?;
@@ -107,10 +136,17 @@ fn in_transaction(
     core.transactions.release(slot);
     ended?;
     if result.is_ok() {
-        let mut discarded = std::mem::take(&mut session.discarded);
-        core.long_values().purge_long_values(&session, &mut discarded);
+        core.leave_unpurged(purge(core, session));
     }
     result
+}
+
+/// Purges the long values that a session has deleted, as the end of a transaction does; gives those that are left.
+fn purge(core: &Core, mut session: Alone) -> Vec<u64> {
+    let mut ids = std::mem::take(&mut session.discarded);
+    session.deadline = Some(Instant::now() + PURGE_WAIT);
+    core.long_values().purge_long_values(&session, &mut ids);
+    ids
 }
 
 fn end(core: &Core, chain: &mut TxnChain, commit: bool) -> Result<()> {
@@ -128,6 +164,14 @@ struct Alone {
     chain: TxnChain,
     /// Long values that it has deleted.
     discarded: Vec<u64>,
+    /// How long it waits for a latch.
+    deadline: Option<Instant>,
+}
+
+impl Alone {
+    fn new(txn: TxnId) -> Alone {
+        Alone { chain: TxnChain::new(txn), discarded: Vec::new(), deadline: None }
+    }
 }
 
 impl Session for Alone {
@@ -164,6 +208,10 @@ impl Session for Alone {
         self.discarded.push(long_value);
     }
 
+    fn patience(&self) -> Patience<'_> {
+        Patience { deadline: self.deadline, cancelled: None }
+    }
+
     fn chain(&mut self) -> &mut TxnChain {
         &mut self.chain
     }
@@ -173,7 +221,7 @@ impl Session for Alone {
 mod tests {
     use std::path::Path;
 
-    use foreshore_env::{disk::Disk, thread, time::Instant};
+    use foreshore_env::{disk::Disk, thread};
     use foreshore_lock::{DeadlockPolicy, LockManager, LockOptions};
     use foreshore_testkit::FaultyDisk;
 

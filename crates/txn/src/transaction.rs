@@ -27,7 +27,7 @@ use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
 pub use cursor::TxnCursor;
-pub(crate) use long_values::LongValues;
+pub(crate) use long_values::{LongValues, PURGE_WAIT, Unpurged};
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 use savepoint::Savepoints;

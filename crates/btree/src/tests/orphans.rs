@@ -116,6 +116,19 @@ fn whoever_passes_waits_for_no_leaf_to_have_its_foster_child_adopted() {
     assert_eq!(rig.verify().foster_children, 0);
 }
 
+/// Whoever came by waited for room in the log with the leaf and its parent latched, and nobody else came past either.
+#[test]
+fn whoever_passes_waits_for_no_room_to_have_a_foster_child_adopted() {
+    let orphaned = orphaned();
+    let (rig, key) = (&orphaned.rig, orphaned.key());
+    let read = || rig.tree.get(&mut NoLocks::new(TxnId(2)), &key, Isolation::Serializable, |_| ()).unwrap();
+    assert!(rig.ends_without_room(Duration::from_secs(5), || assert!(read().is_some())), "it waits");
+    assert_eq!(rig.verify().foster_children, 1);
+    // The next to come has it adopted.
+    read();
+    assert_eq!(rig.verify().foster_children, 0);
+}
+
 /// A leaf that goes to its left neighbour takes its foster child with it.
 #[test]
 fn a_foster_child_goes_with_a_merge_of_its_parent() {

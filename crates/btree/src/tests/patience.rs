@@ -128,6 +128,33 @@ fn a_deadline_ends_the_wait_of_an_append() {
     }
 }
 
+/// A reader waited for room in the log to merge leaves of ghosts, beyond its deadline, and a check of the database with
+/// it (BTREE-13).
+#[test]
+fn a_scan_over_ghosts_waits_for_no_room_in_the_log() {
+    let rig = Rig::new(4);
+    let manager = lock_manager();
+    pages(&rig);
+    // One transaction deletes all: no ghost can go before it ends.
+    let mut deleter = Locking::begin(&manager, 2);
+    for number in 0..40 {
+        assert!(rig.tree.delete(&mut deleter, format!("key {number}").as_bytes()).unwrap());
+    }
+    drop(deleter);
+    let pages = rig.pages().len();
+    let look = || {
+        let mut session = Locking::begin(&manager, 3);
+        let all = scan(&rig.tree, &mut session, (Bound::Unbounded, Bound::Unbounded), Direction::Ascending);
+        assert!(all.unwrap().is_empty());
+        drop(rig.env.without_tidying());
+    };
+    assert!(rig.ends_without_room(FAR / 6, look), "it waits");
+    assert_eq!(rig.pages().len(), pages);
+    look();
+    assert!(rig.pages().len() < pages, "the next to come tidies");
+    rig.verify();
+}
+
 /// A merge needs the bitmap page of the page that it frees: it waited for that without end, with three nodes latched,
 /// and those who read them stood behind it (BTREE-13).
 #[test]

@@ -160,7 +160,7 @@ fn redo_meets_pages_of_every_age() {
         let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
         env.set_overflow(&overflow);
         let tree = BTree::create(&env, TABLE).unwrap();
-        let rig = Rig { disk: shared, log, env, tree, overflow };
+        let rig = Rig { faults: disk.clone(), disk: shared, log, env, tree, overflow };
         let mut horizon = FIRST_LSN;
         let (expected, committed) = interleave_with(&rig, seed, 150, &mut |step| {
             if step % 41 == seed % 41 {
@@ -171,7 +171,8 @@ fn redo_meets_pages_of_every_age() {
         rig.tree.insert(&mut marker, b"\xFFlast", b"").unwrap();
         rig.log.flush(marker.chain().last).unwrap();
         let mode = if seed % 3 == 0 { CrashMode::KeepAll } else { CrashMode::TornRandom(seed) };
-        let disk: Arc<dyn Disk> = Arc::new(disk.after_crash(mode));
+        let faults = disk.after_crash(mode);
+        let disk: Arc<dyn Disk> = Arc::new(faults.clone());
         let (tree, overflow) = (rig.tree.root(), rig.overflow.root());
         drop(rig);
         let log = Log::open(Arc::clone(&disk), Path::new("/db/log"), 7, FIRST_LSN, &options).unwrap();
@@ -189,7 +190,7 @@ fn redo_meets_pages_of_every_age() {
         let overflow = BTree::open(&env, TableId::OVERFLOW, overflow);
         env.set_overflow(&overflow);
         let tree = BTree::open(&env, TABLE, tree);
-        let rig = Rig { disk, log, env, tree, overflow };
+        let rig = Rig { faults, disk, log, env, tree, overflow };
         undo_steps(&rig, losers(&rig.log, &committed), usize::MAX);
         rig.verify();
         assert_eq!(rig.contents(), expected, "seed {seed}, {mode:?}, redo from {horizon}");
@@ -215,7 +216,8 @@ fn undo_without_a_table_only_moves_on() {
 /// When the log refuses more work, what was done can still be taken back, although undo has to split leaves.
 #[test]
 fn rollback_has_room_when_the_log_is_full() {
-    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+    let faults = FaultyDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(faults.clone());
     disk.create_directory(Path::new("db")).unwrap();
     let options = LogOptions {
         segment_bytes: 128 << 10,
@@ -230,7 +232,7 @@ fn rollback_has_room_when_the_log_is_full() {
     let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
     env.set_overflow(&overflow);
     let tree = BTree::create(&env, TABLE).unwrap();
-    let rig = Rig { disk, log, env, tree, overflow };
+    let rig = Rig { faults, disk, log, env, tree, overflow };
     let key = |number: u32| number.to_be_bytes();
     let mut setup = NoLocks::new(TxnId(1));
     for number in 0..3000 {

@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, ops::Bound, path::Path};
 use foreshore_base::{Lsn, PageId, TableId, TxnId};
 use foreshore_env::{
     disk::Disk,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 use foreshore_lock::{
@@ -13,7 +17,7 @@ use foreshore_lock::{
 };
 use foreshore_pages::{BufferPool, PageBuffer, PoolOptions};
 use foreshore_testkit::FaultyDisk;
-use foreshore_wal::{FIRST_LSN, Log, LogOptions};
+use foreshore_wal::{FIRST_LSN, Log, LogOptions, RecordKind, Urgency};
 
 use crate::{
     BTree, Direction, Isolation, LatchMode, LockKind, NoLocks, Patience, Session, TreeEnv, TreeError,
@@ -25,8 +29,12 @@ pub(super) const TABLE: TableId = TableId::FIRST_USER;
 pub(super) const LATCH_MODES: [LatchMode; 4] =
     [LatchMode::Hybrid, LatchMode::Optimistic, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive];
 
+/// How long a test is patient with what should come about.
+const FAR: Duration = Duration::from_secs(60);
+
 /// A log, a pool, a tree and its overflow table, on a disk in memory.
 pub(super) struct Rig {
+    pub(super) faults: FaultyDisk,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) log: Arc<Log>,
     pub(super) env: Arc<TreeEnv>,
@@ -48,7 +56,8 @@ impl Rig {
     }
 
     pub(super) fn with_mode(node_capacity: usize, frames: usize, latch_mode: LatchMode) -> Rig {
-        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let faults = FaultyDisk::new();
+        let disk: Arc<dyn Disk> = Arc::new(faults.clone());
         let log_options = LogOptions { buffer_bytes: 1 << 20, ..LogOptions::default() };
         disk.create_directory(Path::new("db")).unwrap();
         let log = Log::create(Arc::clone(&disk), Path::new("db/log"), 7, &log_options).unwrap();
@@ -58,7 +67,38 @@ impl Rig {
         let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
         env.set_overflow(&overflow);
         let tree = BTree::create(&env, TABLE).unwrap();
-        Rig { disk, log, env, tree, overflow }
+        Rig { faults, disk, log, env, tree, overflow }
+    }
+
+    /// Runs this while work has no room in the log, and for no longer than `limit`; whether it came to its end in that
+    /// time, and the log had no room until then.
+    pub(super) fn ends_without_room(&self, limit: Duration, run: impl FnOnce() + Send) -> bool {
+        let happens = |done: &dyn Fn() -> bool, limit| {
+            let begun = Instant::now();
+            while !done() && begun.elapsed() < limit {
+                thread::sleep(Duration::from_millis(1));
+            }
+            done()
+        };
+        let is_over = AtomicBool::new(false);
+        self.faults.hold_syncs(true);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    self.env.append_system(Urgency::Work, RecordKind(200), &[&[0; 64]]).unwrap();
+                }
+            });
+            // No spare segment is made while nothing is synced.
+            let is_full = happens(&|| !self.env.has_room(), FAR);
+            let runs = scope.spawn(run);
+            let ends = happens(&|| runs.is_finished(), limit);
+            let is_full = is_full && !self.env.has_room();
+            is_over.store(true, Ordering::Relaxed);
+            self.faults.hold_syncs(false);
+            runs.join().unwrap();
+            assert!(is_full, "the log has room");
+            ends
+        })
     }
 
     /// Checks both trees, and that exactly their pages are allocated.
@@ -143,7 +183,7 @@ impl Rig {
         env.set_overflow(&overflow);
         let tree = BTree::open(&env, TABLE, self.tree.root());
         let (disk, log) = (Arc::clone(&self.disk), Arc::clone(&self.log));
-        Rig { disk, log, env, tree, overflow }
+        Rig { faults: self.faults.clone(), disk, log, env, tree, overflow }
     }
 
     /// A page's bytes without the checksum and the image LSN.

@@ -48,7 +48,7 @@ use crate::{
     settled::Settled,
     stats::Counters,
     table::TxnTable,
-    transaction::StaleReadCounters,
+    transaction::{StaleReadCounters, Unpurged},
 };
 
 pub(crate) const LOCK: &str = "LOCK";
@@ -349,6 +349,7 @@ impl Place<'_> {
             recovery,
             settled: Settled::new(),
             stale_reads: StaleReadCounters::new(),
+            unpurged: Unpurged::default(),
             cut_off: AtomicUsize::new(0),
             life,
         }

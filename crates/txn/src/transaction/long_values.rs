@@ -1,15 +1,44 @@
 //! Long values whose chunks leave their pages when a transaction ends. No lock names a chunk, and nobody comes by where
 //! they lie, so whoever has deleted them purges them, or has written them and takes that back (BTREE-14).
+//!
+//! TXN-43: all locks are held meanwhile, so that waits for latches and for room in the log a moment at most. What it had
+//! to leave the [reaper](crate::reaper) purges.
 
 use std::mem;
 
 use foreshore_base::Lsn;
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use super::{session::TxnSession, waiting::Waiting};
 
-/// How long the end of a transaction waits for the latches of pages that its long values leave.
-const PURGE_WAIT: Duration = Duration::from_millis(100);
+/// How long the end of a transaction waits for the latches of pages that its long values leave, and for room in the log.
+pub(crate) const PURGE_WAIT: Duration = Duration::from_millis(100);
+
+/// Long values whose chunks wait for the reaper at most: 8 MiB of ids. What there is beyond is left to a compaction.
+const MOST_UNPURGED: usize = 1 << 20;
+
+/// Long values that are nobody's any more and whose chunks are still in their pages, by their ids. What of these is
+/// there when the database is closed, or crashes, is left to a compaction.
+#[derive(Debug, Default)]
+pub(crate) struct Unpurged(Mutex<Vec<u64>>);
+
+impl Unpurged {
+    pub(crate) fn add(&self, mut ids: Vec<u64>) {
+        let mut unpurged = self.0.lock();
+        ids.truncate(MOST_UNPURGED - unpurged.len());
+        unpurged.append(&mut ids);
+    }
+
+    /// Takes so many of them out, at most.
+    pub(crate) fn take(&self, most: usize) -> Vec<u64> {
+        let mut unpurged = self.0.lock();
+        let rest = unpurged.len().saturating_sub(most);
+        unpurged.split_off(rest)
+    }
+}
 
 /// What a transaction knows of its long values, by their ids.
 #[derive(Debug, Default)]
@@ -72,6 +101,113 @@ impl TxnSession {
         self.waiting = Waiting { deadline: Some(Instant::now() + PURGE_WAIT), ..Waiting::default() };
         let core = self.core();
         core.long_values().purge_long_values(self, &mut ids);
+        core.leave_unpurged(ids);
         core.note_log_growth(core.log.tail());
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_env::{
+        disk::Disk,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+    };
+    use foreshore_testkit::FaultyDisk;
+    use foreshore_wal::Urgency;
+
+    use super::*;
+    use crate::{BeginOptions, Durability, Engine, EngineOptions, TableInfo, Txn, TxnError};
+
+    const ROWS: u32 = 20;
+    const LONG: [u8; 9000] = [1; 9000];
+
+    fn begin(engine: &Arc<Engine>) -> Txn {
+        engine.begin(BeginOptions::default()).unwrap()
+    }
+
+    fn fill(txn: &mut Txn, table: &TableInfo) {
+        (0..ROWS).for_each(|key| assert!(!txn.put(table, &key.to_be_bytes(), &LONG).unwrap()));
+    }
+
+    fn happens(done: impl Fn() -> bool, within: Duration) -> bool {
+        let begun = Instant::now();
+        while !done() && begun.elapsed() < within {
+            thread::sleep(Duration::from_millis(1));
+        }
+        done()
+    }
+
+    /// Ends a transaction that `before` has prepared, by `end`, while work has no room in the log. It hardly waits
+    /// for that, and in the end no long value has a page.
+    fn ends_without_room(
+        before: impl FnOnce(&Arc<Engine>, &TableInfo) -> Txn,
+        end: impl FnOnce(Txn) -> Result<(), TxnError> + Send,
+    ) {
+        let disk = FaultyDisk::new();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let engine = Engine::open(shared, Path::new("db"), &EngineOptions::default()).unwrap();
+        let [table, filler] = ["table", "filler"].map(|name| engine.create_table(name, b"").unwrap());
+        let txn = before(&engine, &table);
+        disk.hold_syncs(true);
+        let log = &engine.core().log;
+        let has_room = || log.has_room(Urgency::Work, 64 << 10);
+        let is_over = AtomicBool::new(false);
+        let (is_full, ended) = thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut txn = begin(&engine);
+                for key in (0_u32..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    txn.put(&filler, &key.to_be_bytes(), &[0; 100]).unwrap();
+                }
+            });
+            // No spare segment is made while nothing is synced.
+            let is_full = happens(|| !has_room(), Duration::from_secs(60));
+            let ending = scope.spawn(|| end(txn));
+            let ended = happens(|| ending.is_finished(), Duration::from_secs(5));
+            let is_full = is_full && !has_room();
+            is_over.store(true, Ordering::Relaxed);
+            disk.hold_syncs(false);
+            ending.join().unwrap().unwrap();
+            (is_full, ended)
+        });
+        assert!(is_full && ended, "the log was full: {is_full}; it ended: {ended}");
+        let long_values = engine.core().long_values();
+        let pages = || {
+            let mut pages = 0;
+            long_values.pages(&mut |_| pages += 1).unwrap();
+            pages
+        };
+        assert!(happens(|| pages() <= 2, Duration::from_secs(60)), "{} pages of long values stay", pages());
+        engine.close().unwrap();
+    }
+
+    /// A rollback waited for room in the log without end, with all of its locks, to tidy.
+    #[test]
+    fn a_rollback_of_long_values_waits_for_no_room_for_long() {
+        let before = |engine: &Arc<Engine>, table: &TableInfo| {
+            let mut txn = begin(engine);
+            fill(&mut txn, table);
+            txn
+        };
+        ends_without_room(before, Txn::rollback);
+    }
+
+    /// So did a commit that waits for nothing else.
+    #[test]
+    fn a_lazy_commit_that_deletes_long_values_waits_for_no_room_for_long() {
+        let before = |engine: &Arc<Engine>, table: &TableInfo| {
+            let mut txn = begin(engine);
+            fill(&mut txn, table);
+            txn.commit(Durability::Sync).unwrap();
+            let mut txn = begin(engine);
+            (0..ROWS).for_each(|key| assert!(txn.delete(table, &key.to_be_bytes()).unwrap()));
+            txn
+        };
+        ends_without_room(before, |txn| txn.commit(Durability::Lazy).map(drop));
     }
 }
