@@ -189,15 +189,18 @@ fn undo_in_tree(
 
 /// Undoes a change, however long it has to wait for a frame or a latch: a rollback that fails stops the database. What
 /// fails for want of them has changed nothing, or a part that undo passes over the next time. While the log's disk
-/// stands still, which holds up everybody, as long as the log is open; otherwise somebody holds them for longer than
-/// anybody should.
+/// stands still, which holds up everybody, as long as the log is open: whoever has a latch may wait for room in the log.
+/// Otherwise somebody holds them for longer than anybody should.
 fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {
+        let durable = core.log.durable();
         let undone = undo();
         let stalled = match &undone {
             Err(StorageError::PoolExhausted { stalled, .. }) => *stalled,
-            Err(StorageError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut => false,
+            Err(StorageError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {
+                !core.pool.has_log_room(Urgency::Work) && core.log.durable() == durable
+            }
             _ => return undone,
         };
         tries += u32::from(!stalled);
@@ -243,8 +246,18 @@ fn find_created_root(core: &Core, table: TableId, from: Lsn) -> Result<Option<Pa
 mod tests {
     use std::path::Path;
 
-    use foreshore_env::{disk::Disk, sync::Arc};
+    use foreshore_base::TxnId;
+    use foreshore_env::{
+        disk::Disk,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+        time::{Duration, Instant},
+    };
     use foreshore_testkit::FaultyDisk;
+    use foreshore_wal::RecordKind;
 
     use super::*;
     use crate::{Engine, EngineOptions};
@@ -272,5 +285,50 @@ mod tests {
         let undone: Result<()> =
             patiently(core, || Err(StorageError::PoolExhausted { frames: 8, stalled: true }));
         assert!(undone.is_err(), "nobody waits for a disk that has failed");
+    }
+
+    /// Nor for a latch: whoever had it may have waited for room in the log, and each minute of that was held against
+    /// the rollback.
+    #[test]
+    fn a_latch_is_waited_for_while_the_log_stands_still() {
+        let disk = FaultyDisk::new();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let engine = Engine::open(shared, Path::new("db"), &EngineOptions::default()).unwrap();
+        let core = engine.core();
+        let mut tries = 0;
+        let mut fails_until = |last| {
+            tries += 1;
+            let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+            let failed = || Err(StorageError::io("wait for a latch in", "data")(timed_out()));
+            if tries < last { failed() } else { Ok(()) }
+        };
+        let happens = |done: &dyn Fn() -> bool| {
+            let begun = Instant::now();
+            while !done() && begun.elapsed() < Duration::from_secs(60) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            done()
+        };
+        let is_over = AtomicBool::new(false);
+        disk.hold_syncs(true);
+        let (is_full, undone) = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let kind = RecordKind(200);
+                    core.log.append(Urgency::Work, TxnId(1 << 40), Lsn::ZERO, kind, &[&[0; 64]]).unwrap();
+                }
+            });
+            // No spare segment is made while nothing is synced.
+            let is_full = happens(&|| !core.pool.has_log_room(Urgency::Work));
+            let undone = patiently(core, || fails_until(5 * UNDO_TRIES));
+            is_over.store(true, Ordering::Relaxed);
+            disk.hold_syncs(false);
+            (is_full, undone)
+        });
+        assert!(is_full, "the log has room");
+        undone.unwrap();
+        assert!(happens(&|| core.pool.has_log_room(Urgency::Work)));
+        patiently(core, || fails_until(u32::MAX)).unwrap_err();
+        assert_eq!(tries, 6 * UNDO_TRIES + 1, "somebody holds a latch for longer than anybody should");
     }
 }
