@@ -25,6 +25,7 @@ mod damaged;
 
 use std::{
     collections::VecDeque,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +38,7 @@ use foreshore_env::{
 use crate::{
     frame::{HEADER_BYTES, RecordKind, Seal, padded, word_at},
     segment::{self, Geometry, HEADER_USED_BYTES},
-    store::{self, Listing, Segment, Store},
+    store::{self, Listing, Segment, Spare, Store},
 };
 
 pub(crate) use damaged::open as open_damaged;
@@ -92,15 +93,21 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     let last = live[live.len() - 1].clone();
     let (end, sealed) = (scan.position, scan.sealed);
     let mut cleared = Vec::new();
-    for (number, path) in whole_spares(&*disk, spares, geometry)? {
-        if scan.clear_coming(&*disk, &path, log_id, last.base)? {
-            cleared.push((number, path));
+    for (number, spare) in whole_spares(&*disk, spares, geometry)? {
+        if scan.clear_coming(&spare, log_id, last.base)? {
+            cleared.push((number, spare));
         } else {
+            let Spare { file, path } = spare;
+            drop(file);
             disk.remove(&path).map_err(StorageError::io("remove", &path))?;
         }
     }
+    let unneeded = segments[..first]
+        .iter()
+        .map(|(_, path)| Spare::open(&*disk, path.clone()).map_err(StorageError::io("open", path)));
+    let unneeded = unneeded.collect::<Result<Vec<_>>>()?;
     let store = Store::new(disk, directory, log_id, geometry, live, cleared)?;
-    store.recycle(segments[..first].iter().map(|(_, path)| path.clone()).collect())?;
+    store.recycle(unneeded)?;
     Ok(Found { store, geometry, last, end, sealed })
 }
 
@@ -120,15 +127,18 @@ fn whole_spares(
     disk: &dyn Disk,
     spares: Vec<(u64, PathBuf)>,
     geometry: Geometry,
-) -> Result<Vec<(u64, PathBuf)>> {
+) -> Result<Vec<(u64, Spare)>> {
+    let is_whole = |file: &dyn DiskFile| -> io::Result<bool> {
+        Ok(file.len()? >= geometry.segment_bytes() && file.is_private()?)
+    };
     let mut whole = Vec::new();
     for (number, path) in spares {
-        let is_whole =
-            |file: Arc<dyn DiskFile>| Ok(file.len()? >= geometry.segment_bytes() && file.is_private()?);
-        if disk.open(&path, OpenMode::Read).and_then(is_whole).unwrap_or(false) {
-            whole.push((number, path));
-        } else {
-            disk.remove(&path).map_err(StorageError::io("remove", &path))?;
+        let spare = Spare::open(disk, path.clone());
+        match spare.and_then(|spare| Ok(is_whole(&*spare.file)?.then_some(spare))) {
+            Ok(Some(spare)) => whole.push((number, spare)),
+            Ok(None) | Err(_) => {
+                disk.remove(&path).map_err(StorageError::io("remove", &path))?;
+            }
         }
     }
     Ok(whole)
@@ -327,8 +337,7 @@ impl Scan {
 
     /// Overwrites the records of a spare that was about to follow the segment at `last` when the log was left. They are
     /// whole, and say that they belong where others will be. False: they cannot be read; the spare must go.
-    fn clear_coming(&mut self, disk: &dyn Disk, path: &Path, log_id: u64, last: u64) -> Result<bool> {
-        let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
+    fn clear_coming(&mut self, Spare { file, path }: &Spare, log_id: u64, last: u64) -> Result<bool> {
         let mut header = [0; HEADER_USED_BYTES];
         if file.read_exact_at(&mut header, 0).is_err() {
             return Ok(false);
@@ -336,7 +345,7 @@ impl Scan {
         let Some(base) = segment::base_in_header(&header, log_id).filter(|base| *base >= last) else {
             return Ok(true);
         };
-        let segment = Segment { base, file, path: path.to_owned() };
+        let segment = Segment { base, file: Arc::clone(file), path: path.clone() };
         match self.load(&segment) {
             Err(StorageError::Io { .. }) => return Ok(false),
             loaded => loaded?,

@@ -10,7 +10,7 @@
 //!
 //! Spares are also made ahead of time, so that there is space on the disk for what has been promised (WAL-13). A spare
 //! that has its whole length has its space; one that was being made when the disk was full, or the power failed, is
-//! removed.
+//! removed. Each stays open: what was promised is written, though no file can be opened any more when it is needed.
 //!
 //! WAL-17: files are made, renamed and removed by path, which may lead elsewhere meanwhile: somebody has moved the
 //! directory, or put another database in its place. So it is looked first whether the newest segment is where it was,
@@ -56,6 +56,20 @@ impl Segment {
     }
 }
 
+/// A file whose content nobody needs, open.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) path: PathBuf,
+}
+
+impl Spare {
+    /// One that is there.
+    pub(crate) fn open(disk: &dyn Disk, path: PathBuf) -> io::Result<Spare> {
+        disk.open(&path, OpenMode::ReadWrite).map(|file| Spare { file, path })
+    }
+}
+
 /// The segment files of one log.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -77,8 +91,7 @@ struct Files {
     live: VecDeque<Segment>,
     /// Those that will follow, in order: with durable headers, and the names of spares.
     coming: VecDeque<Segment>,
-    /// Files whose content nobody needs.
-    spares: Vec<PathBuf>,
+    spares: Vec<Spare>,
     /// One of them is being prepared: still space of the log.
     making: bool,
     /// The number in the name of the next spare.
@@ -120,13 +133,6 @@ fn spare_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(SPARE_PREFIX)?.parse().ok()
 }
 
-/// A file that will be the next segment.
-struct Next {
-    file: Arc<dyn DiskFile>,
-    path: PathBuf,
-    is_new: bool,
-}
-
 /// `None`: what was to be opened cannot be for the moment, and can later.
 fn unless_out_of_files<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
@@ -136,17 +142,17 @@ fn unless_out_of_files<T>(opened: Result<T>) -> Result<Option<T>> {
 }
 
 impl Store {
-    /// A store of these segments and spares.
+    /// A store of these segments and spares, with the numbers in their names.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         directory: &Path,
         log_id: u64,
         geometry: Geometry,
         live: VecDeque<Segment>,
-        spares: Vec<(u64, PathBuf)>,
+        spares: Vec<(u64, Spare)>,
     ) -> Result<Store> {
         let next_spare = spares.iter().map(|(number, _)| number.saturating_add(1)).max().unwrap_or(0);
-        let spares = spares.into_iter().map(|(_, path)| path).collect();
+        let spares = spares.into_iter().map(|(_, spare)| spare).collect();
         let files = Mutex::new(Files { live, coming: VecDeque::new(), spares, making: false, next_spare });
         let preparing = Mutex::new(());
         let opened = disk.open_directory(directory).map_err(StorageError::io("open", directory))?;
@@ -178,27 +184,25 @@ impl Store {
         let _one_at_a_time = self.preparing.lock();
         match self.segment(base) {
             Some(segment) => Ok(segment),
-            None => self.prepare_from(self.open_next()?, base),
+            None => self.prepare_next(base),
         }
     }
 
-    /// Prepares the segment behind the one at `base`, if that is the newest one, from a spare, if there is one. False:
-    /// for the moment the spare cannot be opened; nothing has happened.
-    pub(crate) fn prepare_after(&self, base: u64) -> Result<bool> {
+    /// Prepares the segment behind the one at `base`, if that is the newest one, from a spare, if there is one.
+    pub(crate) fn prepare_after(&self, base: u64) -> Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let is_due = {
             let files = self.files.lock();
             !files.spares.is_empty() && files.newest().is_some_and(|newest| newest.base == base)
         };
         if is_due {
-            let Some(next) = unless_out_of_files(self.open_next())? else { return Ok(false) };
-            self.prepare_from(next, base + self.geometry.segment_bytes())?;
+            self.prepare_next(base + self.geometry.segment_bytes())?;
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Opens a spare, or a new file, for the next segment.
-    fn open_next(&self) -> Result<Next> {
+    /// Prepares the next segment, from a spare, or from a new file.
+    fn prepare_next(&self, base: u64) -> Result<Segment> {
         self.check_place()?;
         let recycled = {
             let mut files = self.files.lock();
@@ -207,25 +211,7 @@ impl Store {
             recycled
         };
         let is_new = recycled.is_none();
-        let (path, mode) = match recycled {
-            Some(path) => (path, OpenMode::ReadWrite),
-            None => (self.spare_path(), OpenMode::CreateNew),
-        };
-        match self.disk.open(&path, mode) {
-            Ok(file) => Ok(Next { file, path, is_new }),
-            Err(error) => {
-                let failed = StorageError::io("open", &path)(error);
-                let mut files = self.files.lock();
-                // What was a spare is one again.
-                if std::mem::take(&mut files.making) {
-                    files.spares.push(path);
-                }
-                Err(failed)
-            }
-        }
-    }
-
-    fn prepare_from(&self, Next { file, path, is_new }: Next, base: u64) -> Result<Segment> {
+        let Spare { file, path } = recycled.map_or_else(|| self.new_spare(), Ok)?;
         let failed = |action: &'static str| StorageError::io(action, &path);
         let bytes = self.geometry.segment_bytes();
         if file.len().map_err(failed("measure"))? < bytes {
@@ -272,9 +258,7 @@ impl Store {
     /// opened; nothing has happened.
     pub(crate) fn reserve(&self) -> Result<bool> {
         self.check_place()?;
-        let path = self.spare_path();
-        let made = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path));
-        let Some(file) = unless_out_of_files(made)? else { return Ok(false) };
+        let Some(Spare { file, path }) = unless_out_of_files(self.new_spare())? else { return Ok(false) };
         let reserved = file
             .allocate(0..self.geometry.segment_bytes())
             .map_err(StorageError::io("reserve space for", &path))
@@ -286,7 +270,7 @@ impl Store {
             let _ = self.disk.remove(&path);
             return reserved.map(|()| true);
         }
-        self.files.lock().spares.push(path);
+        self.files.lock().spares.push(Spare { file, path });
         Ok(true)
     }
 
@@ -304,23 +288,24 @@ impl Store {
         {
             let mut files = self.files.lock();
             while files.live.len() > 1 && files.live[1].base <= position {
-                released.extend(files.live.pop_front().map(|segment| segment.path));
+                released
+                    .extend(files.live.pop_front().map(|Segment { file, path, .. }| Spare { file, path }));
             }
         }
         self.recycle(released)
     }
 
     /// Turns files that nobody needs into spares.
-    pub(crate) fn recycle(&self, paths: Vec<PathBuf>) -> Result<()> {
-        if paths.is_empty() {
+    pub(crate) fn recycle(&self, unneeded: Vec<Spare>) -> Result<()> {
+        if unneeded.is_empty() {
             return Ok(());
         }
         self.check_place()?;
         let mut spares = Vec::new();
-        for path in paths {
+        for Spare { file, path } in unneeded {
             let spare = self.spare_path();
             self.disk.rename(&path, &spare).map_err(StorageError::io("rename", &path))?;
-            spares.push(spare);
+            spares.push(Spare { file, path: spare });
         }
         self.sync_directory()?;
         self.files.lock().spares.append(&mut spares);
@@ -330,7 +315,7 @@ impl Store {
     /// Takes out those spares of which there are more than are kept, and more than make the space reach to `needed`.
     /// They are no space of the log any more. WAL-15: what is kept only for its next use is within `capacity`, but for
     /// two segments that are needed in part.
-    pub(crate) fn take_surplus(&self, needed: u64, capacity: u64) -> Vec<PathBuf> {
+    pub(crate) fn take_surplus(&self, needed: u64, capacity: u64) -> Vec<Spare> {
         let mut files = self.files.lock();
         let bytes = self.geometry.segment_bytes();
         let end = files.newest().map_or(0, |newest| newest.base + bytes);
@@ -344,13 +329,15 @@ impl Store {
     }
 
     /// Removes files that were taken out.
-    pub(crate) fn remove(&self, paths: &[PathBuf]) -> Result<()> {
-        if paths.is_empty() {
+    pub(crate) fn remove(&self, spares: Vec<Spare>) -> Result<()> {
+        if spares.is_empty() {
             return Ok(());
         }
         self.check_place()?;
-        for path in paths {
-            self.disk.remove(path).map_err(StorageError::io("remove", path))?;
+        for Spare { file, path } in spares {
+            // Its space is free only when it is closed.
+            drop(file);
+            self.disk.remove(&path).map_err(StorageError::io("remove", &path))?;
         }
         self.sync_directory()
     }
@@ -370,6 +357,13 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// A new file with the name of a spare, without any length.
+    fn new_spare(&self) -> Result<Spare> {
+        let path = self.spare_path();
+        let file = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path))?;
+        Ok(Spare { file, path })
     }
 
     fn spare_path(&self) -> PathBuf {

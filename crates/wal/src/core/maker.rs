@@ -9,7 +9,7 @@ use foreshore_env::{
 
 use super::Core;
 
-/// How often a full disk is asked for space, and whether a file can be opened again.
+/// How often a full disk is asked for space, and whether a file can be made again.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
 /// Tells everybody when the maker dies: a thread that waits for space would wait for ever.
@@ -28,14 +28,10 @@ pub(crate) fn run_maker(core: &Core) {
     let _farewell = Farewell(core);
     let mut not_before = None;
     while core.space_is_wanted(not_before) {
-        let prepared = match core.reserve().and_then(|()| core.prepare_next()) {
-            Ok(prepared) => prepared,
+        if let Err(error) = core.reserve().and_then(|()| core.prepare_next()) {
             // Nobody knows what the directory has (WAL-8).
-            Err(error) => return core.poison(&error.to_string()),
-        };
-        if !prepared {
-            core.want_space();
+            return core.poison(&error.to_string());
         }
-        not_before = (!prepared || core.is_disk_full()).then(|| Instant::now() + SPACE_RETRY);
+        not_before = core.is_disk_full().then(|| Instant::now() + SPACE_RETRY);
     }
 }

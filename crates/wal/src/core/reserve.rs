@@ -8,7 +8,8 @@
 //! A thread of its own makes spares ahead of the tail (`maker.rs`). A thread that comes up to the limit before it has
 //! waits, as for room in the ring; if there is no more space, it is told that the log is full. Then a checkpoint may
 //! let segments go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
-//! The same happens while no file can be opened, because the process, or the system, has as many as it may.
+//! The same happens while no file can be opened, because the process, or the system, has as many as it may: the space
+//! there is lies in files that are open.
 
 use foreshore_base::{Result, StorageError, is_disk_full};
 use foreshore_env::sync::atomic::Ordering;
@@ -80,12 +81,11 @@ impl Core {
         Ok(())
     }
 
-    /// Prepares the segment behind the one that is written, when half of that is and there is a spare. By the maker,
-    /// which comes again if that was `false`: it could not be opened.
-    pub(super) fn prepare_next(&self) -> Result<bool> {
+    /// Prepares the segment behind the one that is written, when half of that is and there is a spare. By the maker.
+    pub(super) fn prepare_next(&self) -> Result<()> {
         let written = self.ring.written();
         let is_due = self.geometry.offset(written) >= self.geometry.segment_bytes() / 2;
-        if is_due { self.store.prepare_after(self.geometry.base(written)) } else { Ok(true) }
+        if is_due { self.store.prepare_after(self.geometry.base(written)) } else { Ok(()) }
     }
 
     /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher and the
@@ -104,7 +104,7 @@ impl Core {
         let surplus = self.store.take_surplus(needed, self.capacity_bytes);
         // Before others have it: what was promised was promised with it.
         self.limit_work();
-        self.store.remove(&surplus)
+        self.store.remove(surplus)
     }
 
     /// Whether a log from this position on would be within what work may fill, and so would leave what takes it back

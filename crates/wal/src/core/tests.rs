@@ -680,7 +680,8 @@ fn a_moment_without_files_to_open_is_no_fault() {
     assert!(core.poisoned().is_none());
 }
 
-/// The same, of a segment that is prepared ahead of need, and of names that are synced meanwhile.
+/// The same, of a segment that is prepared, ahead of need or not, and of names that are synced meanwhile. The log was
+/// poisoned at the end of a segment, although there was a spare: that was opened only then.
 #[test]
 fn without_files_to_open_what_is_open_goes_on() {
     let disk = FaultyDisk::new();
@@ -689,16 +690,44 @@ fn without_files_to_open_what_is_open_goes_on() {
     assert!(store.reserve().unwrap());
     let end = store.space_end();
     disk.set_out_of_files(true);
-    assert!(!store.reserve().unwrap() && !store.prepare_after(0).unwrap());
-    assert!(store.segment(second).is_none());
-    assert_eq!(store.space_end(), end, "the spare is one still");
-    disk.set_out_of_files(false);
-    assert!(store.prepare_after(0).unwrap() && store.segment(second).is_some());
-    disk.set_out_of_files(true);
+    assert!(!store.reserve().unwrap());
+    assert_eq!(store.space_end(), end);
+    store.prepare_after(0).unwrap();
+    assert!(store.segment(second).is_some());
     store.admit().unwrap();
     store.release_before(second).unwrap();
     let (now, after) = (disk.files(), disk.after_crash(CrashMode::DropUnsynced).files());
     assert_eq!((now.len(), &now), (2, &after));
+    // What was a segment is a spare that is open, too.
+    assert_eq!(store.prepare(2 * second).unwrap().base, 2 * second);
+    store.admit().unwrap();
+    assert_eq!(store.space_end(), end + second);
+}
+
+/// A log that was opened again has its spares open, and those of its segments that nobody needs; it goes round in them
+/// while no other file can be opened.
+#[test]
+fn without_files_to_open_a_log_goes_round_in_what_it_has() {
+    let (disk, hour) = (FaultyDisk::new(), Duration::from_secs(3600));
+    let (core, flusher) = run(make_with(disk.clone(), LogInsert::default(), hour, 128 << 10));
+    while core.tail() < 3 * core.geometry.segment_bytes() {
+        append(&core, 1000).unwrap();
+    }
+    let end = Lsn(core.tail());
+    core.shut(Stop::Flushed);
+    flusher.join().unwrap();
+    let found = scan::open(Arc::new(disk.clone()), Path::new("/log"), 1, end).unwrap();
+    let (segment_bytes, store) = (found.geometry.segment_bytes(), found.store);
+    let files = disk.files();
+    disk.set_out_of_files(true);
+    let (base, end) = (found.geometry.base(end.0), store.space_end());
+    for turn in 1..3 * (end - base) / segment_bytes {
+        let next = base + turn * segment_bytes;
+        store.make(next).unwrap();
+        store.release_before(next).unwrap();
+    }
+    disk.set_out_of_files(false);
+    assert_eq!(disk.files().len(), files.len());
 }
 
 /// WAL-9: space was taken for half a ring ahead. Of a small ring that was less than a record may need that finds no room

@@ -16,7 +16,7 @@ use super::{Found, Scan, gone, none_there, read_geometry};
 use crate::{
     frame::Seal,
     segment::{self, Geometry, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES},
-    store::{self, Listing, Segment, Store},
+    store::{self, Listing, Segment, Spare, Store},
 };
 
 /// Bytes that are lost together where a disk does not give them back.
@@ -76,6 +76,8 @@ pub(crate) fn open(
     let Some(last) = live.back().cloned() else {
         return Err(damage.unwrap_or_else(|| gone(directory, base)));
     };
+    let open = |(number, path)| Some((number, Spare::open(&*disk, path).ok()?));
+    let spares = spares.into_iter().filter_map(open).collect();
     let store = Store::new(disk, directory, log_id, geometry, live, spares)?;
     // Nobody appends, and no mark shall be put under it.
     Ok((Found { store, geometry, last, end: scan.position, sealed: true }, damage))

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    mem,
+    io, mem,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -14,6 +14,8 @@ use std::{
 
 #[cfg(target_os = "linux")]
 use rustix::fs::OFlags;
+
+use crate::disk::is_out_of_files;
 
 /// The descriptor, open from its first use until it is given back. Guarded by its mutex, which is not held while it is
 /// written to.
@@ -35,11 +37,16 @@ impl PastCache {
         PastCache(Mutex::new(State::None))
     }
 
-    /// The descriptor that belongs to `file`; `None` if there can be none.
+    /// The descriptor that belongs to `file`; `None` if there can be none, or none for the moment.
     pub(super) fn file(&self, file: &File) -> Option<Arc<File>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Closed) {
-            *state = open(file).map_or(State::None, |file| State::Open(Arc::new(file)));
+            *state = match open(file) {
+                Ok(file) => State::Open(Arc::new(file)),
+                // It is tried again.
+                Err(error) if is_out_of_files(&error) => State::Closed,
+                Err(_) => State::None,
+            };
         }
         if let State::Open(file) = &*state { Some(Arc::clone(file)) } else { None }
     }
@@ -55,12 +62,12 @@ impl PastCache {
 
 /// Opens a file that is open once more, whatever its name is by now.
 #[cfg(target_os = "linux")]
-fn open(file: &File) -> Option<File> {
+fn open(file: &File) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok()
+    OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open(_: &File) -> Option<File> {
-    None
+fn open(_: &File) -> io::Result<File> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
 }
