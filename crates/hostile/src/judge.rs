@@ -24,9 +24,10 @@ fn speaks_of_damage(error: &Error) -> bool {
     match error {
         Error::Corrupted { .. }
         | Error::NotADatabase { .. }
-        | Error::UpgradeRequired { .. }
         // An operation found damage while it was being taken back.
         | Error::Poisoned { .. } => true,
+        // The control file alone says this without a right checksum: another format may have another one.
+        Error::UpgradeRequired { path, .. } => path.ends_with("control"),
         Error::OutcomeUnknown { cause } | Error::RetriesExhausted { last: cause, .. } => speaks_of_damage(cause),
         _ => false,
     }

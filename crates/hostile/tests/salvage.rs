@@ -123,6 +123,24 @@ fn a_damaged_header_costs_nothing() {
     }
 }
 
+/// One bit of the number of the format in the data file's header page, whose checksum does not fit then.
+#[test]
+fn a_flipped_bit_of_the_data_file_s_format_is_damage() {
+    let sample = Sample::crashed();
+    for byte in 72..76 {
+        let disk = sample.copy();
+        disk.flip_bit(&Sample::file("data"), byte, 0);
+        let opened = Database::builder()
+            .options(options())
+            .create(false)
+            .disk(Arc::new(disk.clone()))
+            .open(Sample::directory());
+        assert!(matches!(opened, Err(foreshore::Error::Corrupted { .. })), "byte {byte}: {opened:?}");
+        let saved = save(&disk);
+        assert!(saved.content == not_rolled_back(&sample), "byte {byte}");
+    }
+}
+
 /// One byte of one record, in turn: what the log says before it is saved, under the names that the catalogue gives, and
 /// nothing that was never written.
 #[test]

@@ -65,7 +65,8 @@ impl Header {
         file.write_all_at(&page.0, 0)
     }
 
-    /// Reads the header page of an existing file.
+    /// Reads the header page of an existing file. Another format is believed only under a right checksum: whoever has
+    /// the seal has it from a control file or a log of a format that this version reads, or from what most pages say.
     pub(crate) fn read(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<Header> {
         let mut page = PageBuffer::zeroed();
         match file.read_exact_at(&mut page.0, 0) {
@@ -83,6 +84,8 @@ impl Header {
                 detail: "its first page has another signature".to_owned(),
             });
         }
+        // Before the format: a number in which a bit has changed is damage, and no other version reads it.
+        seal.check(&page.0, PageId(0), Lsn::MAX)?;
         if header.u32(FORMAT_AT) != FORMAT_VERSION {
             return Err(StorageError::UpgradeRequired {
                 path: path.to_owned(),
@@ -90,7 +93,6 @@ impl Header {
                 supported: FORMAT_VERSION,
             });
         }
-        seal.check(&page.0, PageId(0), Lsn::MAX)?;
         let span = header.u32(SPAN_AT);
         let span_fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
         if header.u32(PAGE_BYTES_AT) != PAGE_BYTES as u32 || !span_fits {
