@@ -8,7 +8,12 @@ use std::{
 };
 
 use foreshore::{Database, Options, Salvage, SalvageSource, TableDefinition};
-use foreshore_env::{disk::Disk, sync::Arc, thread, time::Duration};
+use foreshore_env::{
+    disk::Disk,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 use foreshore_hostile::{Content, PAGE_BYTES, Sample, database_id, options, records, seal};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
@@ -139,6 +144,32 @@ fn a_flipped_bit_of_the_data_file_s_format_is_damage() {
         let saved = save(&disk);
         assert!(saved.content == not_rolled_back(&sample), "byte {byte}");
     }
+}
+
+/// A record with a right checksum writes a page 16 TiB behind the end of the file. Recovery refuses it. Where the log
+/// is only repeated, because a header is damaged, too, the file is that long, and its holes are passed over.
+#[test]
+fn a_page_far_behind_the_end_holds_nobody_up() {
+    let sample = Sample::crashed();
+    let file = segments(&sample.disk)[0].clone();
+    let far = |disk: &FaultyDisk| {
+        edit(disk, &file, |bytes| {
+            let mut images = records(bytes).into_iter().filter(|(start, _)| bytes[start + 30] == 1);
+            let (start, _) = images.next_back().unwrap();
+            bytes[start + 32..start + 36].copy_from_slice(&(1_u32 << 31).to_le_bytes());
+            seal(&file, bytes, database_id(&sample.disk));
+        });
+    };
+    let disk = sample.copy();
+    far(&disk);
+    let opened = Database::builder().options(options()).create(false).disk(Arc::new(disk.clone()));
+    let error = opened.open(Sample::directory()).unwrap_err();
+    assert!(error.to_string().contains("no record before it made that"), "{error}");
+    disk.flip_bit(&Sample::file("data"), 20, 3);
+    let begun = Instant::now();
+    let saved = save(&disk);
+    assert_eq!(saved.salvage.source(), SalvageSource::Repeated, "{:?}", saved.salvage.failure());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
 /// One byte of one record, in turn: what the log says before it is saved, under the names that the catalogue gives, and

@@ -153,7 +153,7 @@ pub struct BufferPool {
     pub(crate) counters: Counters,
     frame_wait: Duration,
     /// See [`PoolOptions::salvage`] and [`PoolOptions::transient`].
-    salvage: bool,
+    pub(crate) salvage: bool,
     transient: bool,
     /// Held by whoever sweeps, or cuts the file: one at a time. What the header page says in the file.
     pub(crate) sweeping: Mutex<Header>,
@@ -261,7 +261,7 @@ impl BufferPool {
         FrameRef { pool: self, frame, words, index }
     }
 
-    fn all_frames(&self) -> impl Iterator<Item = FrameRef<'_>> {
+    pub(crate) fn all_frames(&self) -> impl Iterator<Item = FrameRef<'_>> {
         (0..self.frames.count() as u32).map(|index| self.frame(FrameIndex(index)))
     }
 

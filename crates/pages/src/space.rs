@@ -290,14 +290,22 @@ impl Space {
         Ok(())
     }
 
-    /// Lengthens the file in recovery, so that it has page `id`: growth is made durable by checkpoints only.
-    pub(crate) fn extend_to(&self, pool: &BufferPool, id: PageId) -> Result<()> {
+    /// Lengthens the file in recovery, so that it has page `id`, which the record at `lsn` writes: growth is made durable
+    /// by checkpoints only. For salvage as far as any record says, since nobody knows how much of a file was cut off.
+    pub(crate) fn extend_to(&self, pool: &BufferPool, id: PageId, lsn: Lsn) -> Result<()> {
         if u64::from(id.0) < self.page_count() {
             return Ok(());
         }
         let mut reserved = self.growing.lock();
+        let count = self.page_count();
+        // A span begins with a record of its own, and none before that writes one of its pages (PAGE-20).
+        if u64::from(id.0) >= (count.div_ceil(self.span) + 1) * self.span && !pool.salvage {
+            let detail =
+                format!("it writes page {id}, and no record before it made that of a file of {count} pages");
+            return Err(StorageError::corrupt_log(lsn, detail));
+        }
         let pages = (u64::from(id.0) / EXTENT_PAGES + 1) * EXTENT_PAGES;
-        if pages > self.page_count() {
+        if pages > count {
             self.pages.store(reserve(pool, &mut reserved, pages)?, Ordering::Release);
         }
         Ok(())

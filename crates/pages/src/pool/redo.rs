@@ -95,7 +95,7 @@ impl BufferPool {
         if !id.is_some() {
             return Err(StorageError::corrupt_log(lsn, "it writes page 0"));
         }
-        self.space.extend_to(self, id)?;
+        self.space.extend_to(self, id, lsn)?;
         let (mut page, known) = self.exclusive_unread(id, Patience::ENDLESS)?;
         if self.shows(&page, lsn, known) {
             return Ok(());

@@ -46,22 +46,39 @@ impl BufferPool {
     pub fn next_page(&self, from: u64) -> u64 {
         let pages = self.page_count();
         let end = hole_end(&*self.file, from, pages);
-        let mut number = from;
+        // Page by page as far as there are frames; for what is left of a hole that is longer the frames are fewer.
+        let near = end.min(from + self.frame_count() as u64);
+        let (mut number, mut in_memory) = (from, None);
         while number < end {
             let start = number - number % self.space.span;
-            let bitmap = self.bitmap_shared(PageId(number as u32));
-            let is_used = |number| {
-                let used = bitmap.as_ref().is_ok_and(|page| bitmap::get(page.words(), number - start));
-                used || self.resident(PageId(number as u32)).is_some()
+            let stop = if number < near { near } else { end }.min(start + self.space.span);
+            let bitmap = self.space.bitmap_of(PageId(number as u32));
+            // One that lies in the hole itself marks nothing, unless it is in memory.
+            let says_something = u64::from(bitmap.0) < from || self.resident(bitmap).is_some();
+            let bitmap = says_something.then(|| self.bitmap_shared(bitmap).ok()).flatten();
+            let is_marked =
+                |number: &u64| bitmap.as_ref().is_some_and(|page| bitmap::get(page.words(), number - start));
+            let is_resident = |number: &u64| self.resident(PageId(*number as u32)).is_some();
+            let used = if number < near {
+                (number..stop).find(|number| is_marked(number) || is_resident(number))
+            } else {
+                let resident = *in_memory.get_or_insert_with(|| self.first_in_memory(number, end));
+                let marked = bitmap.is_some().then(|| (number..stop).find(is_marked)).flatten();
+                resident.into_iter().filter(|resident| *resident < stop).chain(marked).min()
             };
-            let span_end = end.min(start + self.space.span);
-            if let Some(used) = (number..span_end).find(|number| is_used(*number)) {
+            if let Some(used) = used {
                 return used;
             }
-            number = span_end;
+            number = stop;
         }
         // What was in memory may have been written meanwhile.
         if hole_end(&*self.file, from, pages) == end { end } else { from }
+    }
+
+    /// The first page from `from` on that is in a frame, if it comes before `end`.
+    fn first_in_memory(&self, from: u64, end: u64) -> Option<u64> {
+        let pages = self.all_frames().map(|place| place.frame.page()).filter(|page| page.is_some());
+        pages.map(|page| u64::from(page.0)).filter(|number| (from..end).contains(number)).min()
     }
 
     /// Pages of the file that hold nothing and may be allocated. Exact when nobody allocates meanwhile, nor cuts the

@@ -213,3 +213,25 @@ fn what_only_the_cache_has_after_a_failed_sync_is_written_again() {
         World::recover(again.disk.after_crash(CrashMode::DropUnsynced), &options(16), horizon).unwrap();
     assert_eq!([64, 72, 80].map(|offset| last.get(id, offset).unwrap()), [1, 2, 3]);
 }
+
+/// A record with a right checksum that writes a page far behind the end of the file: the file would be made so long, with
+/// a hole for as much as 32 TiB. One in the span that comes next is what growth leaves that no checkpoint has made
+/// durable (PAGE-20).
+#[test]
+fn a_page_far_behind_the_end_of_the_file_is_damage() {
+    let world = World::create(16);
+    let (count, span) = (world.pool.page_count(), 128);
+    assert!(count < span, "{count}");
+    let write =
+        |world: &World, page: u64| world.pool.redo_format(PageId(page as u32), world.log.tail(), |_| Ok(()));
+    for page in [2 * span, 1 << 20, u64::from(u32::MAX)] {
+        let refused = write(&world, page);
+        assert!(
+            matches!(&refused, Err(error @ StorageError::Corrupted { .. }) if error.to_string().contains("no record before")),
+            "{page}: {refused:?}"
+        );
+        assert_eq!(world.pool.page_count(), count);
+    }
+    write(&world, 2 * span - 1).unwrap();
+    assert_eq!(world.pool.page_count(), 2 * span);
+}
