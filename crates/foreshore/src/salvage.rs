@@ -100,9 +100,15 @@ impl Salvage {
         self.inner.source()
     }
 
-    /// Why it could not simply be opened; `None` if it could.
+    /// Why it could not simply be opened, and why it was not come by in the next better way than [`Salvage::source`]
+    /// says, if that is something else; `None` if it could be opened.
     pub fn failure(&self) -> Option<String> {
-        self.inner.failure().map(ToString::to_string)
+        let mut failure = self.inner.failure()?.to_string();
+        let given_up = self.inner.given_up().map(ToString::to_string);
+        if let Some(given_up) = given_up.filter(|given_up| *given_up != failure) {
+            failure = format!("{failure}; and what was tried then failed: {given_up}");
+        }
+        Some(failure)
     }
 
     /// Whether every table is among [`Salvage::tables`]: nothing of the catalogue is lost.

@@ -76,7 +76,7 @@ impl Engine {
     /// so). Whatever is no database of ours is left as it is.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
         let opened = if options.read_only {
-            let overlay: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&disk), READ_ONLY_BYTES));
+            let overlay: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&disk), options.read_only_bytes));
             open::open(&overlay, directory, options)?
         } else {
             open::open(&disk, directory, options)?

@@ -8,7 +8,7 @@ use foreshore_lock::LockOptions;
 use foreshore_pages::PoolOptions;
 use foreshore_wal::LogOptions;
 
-use crate::recovery::RecoveryObserver;
+use crate::{engine::READ_ONLY_BYTES, recovery::RecoveryObserver};
 
 /// How an engine is set up. Everything may differ from one opening of a database to the next.
 #[derive(Clone, Debug)]
@@ -60,6 +60,10 @@ pub struct EngineOptions {
     /// Whether what was read without locks is validated: for tests that prove that they would notice.
     #[doc(hidden)]
     pub read_validation: bool,
+    /// Memory for what differs from the files of a database that is open to be read:
+    /// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES), or less in tests.
+    #[doc(hidden)]
+    pub read_only_bytes: u64,
     /// Whether transactions lock at all: for tests that prove that they would notice.
     #[doc(hidden)]
     pub locking: bool,
@@ -85,6 +89,7 @@ impl Default for EngineOptions {
             escalation_bytes: 16 << 20,
             node_capacity: usize::MAX,
             read_validation: true,
+            read_only_bytes: READ_ONLY_BYTES,
             locking: true,
         }
     }

@@ -79,6 +79,7 @@ pub struct Salvage {
     pages: Pages,
     source: SalvageSource,
     failure: Option<StorageError>,
+    given_up: Option<StorageError>,
     tables: Vec<SalvagedTable>,
     overflow: Pieces,
     damaged: Vec<(PageId, String)>,
@@ -121,11 +122,12 @@ impl Salvage {
     ) -> Result<Salvage> {
         let options = EngineOptions { read_only: true, create: false, ..options.clone() };
         check_rights(&**disk, directory)?;
-        let Opened { pages, source, failure } = pages::open(disk, directory, &options)?;
+        let Opened { pages, source, failure, given_up } = pages::open(disk, directory, &options)?;
         let mut salvage = Salvage {
             pages,
             source,
             failure,
+            given_up,
             tables: Vec::new(),
             overflow: Pieces::default(),
             damaged: Vec::new(),
@@ -146,6 +148,12 @@ impl Salvage {
     /// Why it could not simply be opened, if it could not.
     pub fn failure(&self) -> Option<&StorageError> {
         self.failure.as_ref()
+    }
+
+    /// Why the next better way than that of [`Salvage::source`] did not lead to pages either, if it was tried: of
+    /// [`SalvageSource::Repeated`] and [`SalvageSource::Pages`].
+    pub fn given_up(&self) -> Option<&StorageError> {
+        self.given_up.as_ref()
     }
 
     /// The tables, by name; those whose name is lost last.

@@ -2,7 +2,7 @@
 
 use foreshore_base::limits::{MAX_TRANSACTIONS, PAGE_BYTES};
 use foreshore_orthrus::{MAX_THREADS, PartitionOptions};
-use foreshore_txn::{EngineOptions, LockOptions, LogOptions, PoolOptions};
+use foreshore_txn::{EngineOptions, LockOptions, LogOptions, PoolOptions, READ_ONLY_BYTES};
 
 use super::{Options, check::MAX_LOCK_BUCKETS};
 
@@ -89,6 +89,7 @@ impl Options {
             pipeline_length: self.pipeline_length,
             release_tags: self.release_tags,
             read_validation: self.read_validation,
+            read_only_bytes: READ_ONLY_BYTES,
             checkpoint_bytes: self.checkpoint_bytes,
             recovery_target: self.recovery_target,
             recovery_observer: None,

@@ -15,7 +15,7 @@ use foreshore_pages::{BufferPool, PageBuffer, PageWords, RawPages};
 use super::{SalvageSource, control, repeated::Repeated};
 use crate::{
     control::ControlFile,
-    engine::{CONTROL, DATA, Engine, LOCK, READ_ONLY_BYTES},
+    engine::{CONTROL, DATA, Engine, LOCK},
     options::EngineOptions,
 };
 
@@ -25,6 +25,8 @@ pub(super) struct Opened {
     pub(super) source: SalvageSource,
     /// Why it did not come further.
     pub(super) failure: Option<StorageError>,
+    /// Why the next better way than that of `source` did not lead to pages, if it was tried.
+    pub(super) given_up: Option<StorageError>,
 }
 
 /// The pages of a database.
@@ -59,14 +61,14 @@ impl std::fmt::Debug for Lock {
 
 /// Opens a database in the best way that leads to pages.
 pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Opened> {
-    let (recovered, source, failure) = match Engine::open(Arc::clone(disk), directory, options) {
-        Ok(engine) => (Recovered::Engine(engine), SalvageSource::Recovered, None),
+    let (recovered, source, failure, given_up) = match Engine::open(Arc::clone(disk), directory, options) {
+        Ok(engine) => (Recovered::Engine(engine), SalvageSource::Recovered, None, None),
         Err(error @ (StorageError::AlreadyOpen { .. } | StorageError::UpgradeRequired { .. })) => {
             return Err(error);
         }
         Err(error) => {
-            let (recovered, source) = recover(disk, directory, options)?;
-            (recovered, source, Some(error))
+            let (recovered, source, given_up) = recover(disk, directory, options)?;
+            (recovered, source, Some(error), given_up)
         }
     };
     let id = match &recovered {
@@ -95,35 +97,48 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
             return Err(StorageError::NotADatabase { path: directory.to_owned(), detail });
         }
     };
-    Ok(Opened { pages: Pages { recovered, raw }, source, failure })
+    Ok(Opened { pages: Pages { recovered, raw }, source, failure, given_up })
 }
 
-/// What is left for a database that does not open.
+/// What is left for a database that does not open; with the last error of the ways that were tried before.
 fn recover(
     disk: &Arc<dyn Disk>,
     directory: &Path,
     options: &EngineOptions,
-) -> Result<(Recovered, SalvageSource)> {
+) -> Result<(Recovered, SalvageSource, Option<StorageError>)> {
     // Each try begins with the files as they are.
-    let overlay = || -> Arc<dyn Disk> { Arc::new(Overlay::new(Arc::clone(disk), READ_ONLY_BYTES)) };
-    for content in control::contents(&overlay(), directory, options).unwrap_or_default() {
+    let overlay = || -> Arc<dyn Disk> { Arc::new(Overlay::new(Arc::clone(disk), options.read_only_bytes)) };
+    let mut given_up = None;
+    let contents = control::contents(&overlay(), directory, options);
+    for content in contents.unwrap_or_else(|error| note(&mut given_up, error)) {
         let rebuilt = overlay();
-        if ControlFile::create(&*rebuilt, &directory.join(CONTROL), content).is_ok()
-            && let Ok(engine) = Engine::open(rebuilt, directory, options)
-        {
-            return Ok((Recovered::Engine(engine), SalvageSource::Rebuilt));
+        let opened = ControlFile::create(&*rebuilt, &directory.join(CONTROL), content)
+            .and_then(|_| Engine::open(rebuilt, directory, options));
+        match opened {
+            Ok(engine) => return Ok((Recovered::Engine(engine), SalvageSource::Rebuilt, None)),
+            Err(error) => note(&mut given_up, error),
         }
     }
     let lock = lock(disk, directory)?;
-    let (database_id, places) =
-        control::where_redo_begins(&overlay(), directory, options).unwrap_or_default();
+    let places = control::where_redo_begins(&overlay(), directory, options);
+    let (database_id, places) = places.unwrap_or_else(|error| note(&mut given_up, error));
+    let mut failed = None;
     for redo in places {
-        if let Ok(repeated) = Repeated::open(&overlay(), directory, options, database_id, redo) {
-            let repeated = Box::new(repeated.locked(lock));
-            return Ok((Recovered::Repeated(repeated), SalvageSource::Repeated));
+        match Repeated::open(&overlay(), directory, options, database_id, redo) {
+            Ok(repeated) => {
+                let repeated = Box::new(repeated.locked(lock));
+                return Ok((Recovered::Repeated(repeated), SalvageSource::Repeated, given_up));
+            }
+            Err(error) => note(&mut failed, error),
         }
     }
-    Ok((Recovered::Nothing { _lock: lock }, SalvageSource::Pages))
+    Ok((Recovered::Nothing { _lock: lock }, SalvageSource::Pages, failed.or(given_up)))
+}
+
+/// Keeps the error of a way that leads nowhere, and goes on with nothing.
+fn note<T: Default>(given_up: &mut Option<StorageError>, error: StorageError) -> T {
+    *given_up = Some(error);
+    T::default()
 }
 
 fn lock(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<Lock>> {

@@ -7,7 +7,7 @@ use foreshore_env::{
     sync::{Arc, Mutex},
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, Engine, Salvage, SalvageSource};
+use foreshore_txn::{Durability, Engine, EngineOptions, Salvage, SalvageSource};
 
 use crate::{Content, assert_sound, begin, directory, open, probe::Probe, put, read_all, tiny};
 
@@ -15,8 +15,12 @@ const PAGE_BYTES: usize = 8192;
 const SECTOR_BYTES: usize = 512;
 
 fn save(disk: &FaultyDisk) -> (Salvage, Content) {
+    save_with(disk, &tiny())
+}
+
+fn save_with(disk: &FaultyDisk, options: &EngineOptions) -> (Salvage, Content) {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let salvage = Salvage::open(&disk, directory(), &tiny(), &mut |_, _| {}).unwrap();
+    let salvage = Salvage::open(&disk, directory(), options, &mut |_, _| {}).unwrap();
     let mut content = Content::new();
     for table in salvage.tables() {
         let rows = salvage.rows(table, &mut |key, value| {
@@ -119,5 +123,32 @@ fn checkpoints_from_before_a_cut_cost_nothing() {
     let (salvage, saved) = save(&left);
     assert_eq!((salvage.source(), salvage.damaged_pages().1), (SalvageSource::Rebuilt, 0));
     assert!(saved == content);
+    engine.close().unwrap();
+}
+
+/// A database whose control file is lost, and of which more would have to be recovered than fits in memory: all that only
+/// its log has is left out. The report said why it could not be opened, which more memory would not have changed, and
+/// nothing of the memory.
+#[test]
+fn what_does_not_fit_in_memory_is_said() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    engine.checkpoint().unwrap();
+    for row in 0..200_u32 {
+        put(&engine, &table, &row.to_be_bytes(), &[1; 300]);
+    }
+    let content = read_all(&engine).unwrap();
+    let left = disk.after_crash(CrashMode::DropUnsynced);
+    left.write_file(&directory().join("control"), &[0x5A; PAGE_BYTES]).unwrap();
+    let (salvage, saved) = save(&left);
+    assert_eq!(salvage.source(), SalvageSource::Rebuilt);
+    assert!(saved == content && salvage.given_up().is_none());
+    let (salvage, saved) = save_with(&left, &EngineOptions { read_only_bytes: 64 << 10, ..tiny() });
+    assert_eq!(salvage.source(), SalvageSource::Pages);
+    assert!(saved.len() < content.len());
+    assert!(salvage.failure().unwrap().to_string().contains("control"));
+    let given_up = salvage.given_up().unwrap().to_string();
+    assert!(given_up.contains("would have to be changed in memory"), "{given_up}");
     engine.close().unwrap();
 }
