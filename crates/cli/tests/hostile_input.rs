@@ -9,6 +9,7 @@ use std::{
 
 use foreshore::Database;
 use foreshore_env::random::Xorshift;
+use foreshore_hostile::panics;
 
 /// Files of each form, with what goes wrong in real ones.
 const SEEDS: [(&str, &[u8]); 8] = [
@@ -111,6 +112,7 @@ fn any_file_is_loaded_or_explained() {
 /// What the fuzzer runs of the program, on a stable compiler: the committed corpus, and mutations of it.
 #[test]
 fn the_corpus_is_taken_or_refused() {
+    panics::watch();
     let count = std::env::var("FORESHORE_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(60);
     for (name, run) in foreshore_cli::hostile::TARGETS {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
@@ -119,13 +121,18 @@ fn the_corpus_is_taken_or_refused() {
         paths.sort();
         let inputs: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
         assert!(inputs.len() >= 3, "{}", directory.display());
-        inputs.iter().for_each(|input| run(input));
+        for (input, path) in inputs.iter().zip(&paths) {
+            run(input);
+            // Of the database's own threads, too.
+            assert_eq!(panics::seen(), [""; 0], "{}", path.display());
+        }
         for number in 0..count {
             let mut random = Xorshift::new(0xF0 + number);
             let mut input = mutate(&inputs[random.below(inputs.len() as u64) as usize], &mut random);
             input.truncate(4096);
             let survived = std::panic::catch_unwind(|| run(&input));
             assert!(survived.is_ok(), "{name}: mutation {number}: {}", input.escape_ascii());
+            assert_eq!(panics::seen(), [""; 0], "{name}: mutation {number}: {}", input.escape_ascii());
         }
     }
 }
