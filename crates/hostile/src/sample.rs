@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use foreshore::{Database, Options, Result, TableDefinition, TransactOptions, Transaction};
+use foreshore::{Database, Error, Options, Result, TableDefinition, TransactOptions, Transaction};
 use foreshore_env::sync::Arc;
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
@@ -91,6 +91,32 @@ impl Sample {
         Sample { name: "crashed", disk: left, states }
     }
 
+    /// A database whose process died during a compaction, and whose log has records of nearly all kinds: appends with
+    /// one that was taken back, nodes that were merged, moved and freed, two transactions that are prepared, and one that
+    /// was never committed. Its one state is what is there when both prepared ones are rolled back.
+    pub fn of_many_kinds() -> Sample {
+        let (disk, db) = made();
+        let _undecided = eventful(&db).expect("a sound disk");
+        let mut left = None;
+        let compacted = db.compact_with(|report| {
+            if report.pages_moved > 0 && left.is_none() {
+                // A commit, so that what was moved is in the file of the log.
+                db.transact(|tx| tx.put(ROWS, 999_999, &[1; 50][..])).expect("a sound disk");
+                left = Some(disk.after_crash(CrashMode::KeepAll));
+            }
+        });
+        compacted.expect("a sound disk");
+        let left = left.expect("pages that can be moved");
+        let rolled_back = {
+            let disk = left.after_crash(CrashMode::KeepAll);
+            let database = Database::builder().options(options()).disk(Arc::new(disk));
+            let db = database.open(Sample::directory()).expect("a sound database");
+            GLOBAL_IDS.iter().for_each(|id| db.rollback_prepared(id).expect("a prepared transaction"));
+            content(&db).expect("a sound database")
+        };
+        Sample { name: "of many kinds", disk: left, states: vec![rolled_back] }
+    }
+
     /// A copy of its disk, to be damaged.
     pub fn copy(&self) -> FaultyDisk {
         let disk = self.disk.after_crash(CrashMode::KeepAll);
@@ -137,6 +163,50 @@ fn change(db: &Database) -> Result<()> {
     db.transact(|tx| tx.put(LONG, 1, &[3; 4000][..]).map(drop))?;
     db.transact(|tx| tx.delete(LONG, 2).map(drop))?;
     db.transact(|tx| tx.put(LATE, (), 17).map(drop))
+}
+
+/// The prepared transactions of [`Sample::of_many_kinds`].
+const GLOBAL_IDS: [&str; 2] = ["one", "two"];
+/// A table that grows at its end.
+const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
+/// A table that is dropped.
+const DROPPED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("dropped");
+
+/// Gives the transaction that is open at the end.
+fn eventful(db: &Database) -> Result<Transaction> {
+    db.transact(|tx| {
+        for key in 0..300 {
+            put(tx, key, 200)?;
+            tx.put(DROPPED, key, &account(key, 1500)[..])?;
+        }
+        tx.put(DROPPED, 1000, &[5; 9000][..]).map(drop)
+    })?;
+    db.checkpoint()?;
+    let rows = |keys: std::ops::Range<u64>| keys.map(|key| (key, &[7_u8; 100][..]));
+    db.transact(|tx| tx.append(ROWS, rows(0..200)).map(drop))?;
+    let taken_back = db.transact(|tx| {
+        tx.append(ROWS, rows(1000..1100))?;
+        Err::<(), _>(Error::application("taken back"))
+    });
+    assert!(taken_back.is_err());
+    db.transact(|tx| (50..250).try_for_each(|key| tx.delete(ACCOUNTS, key).map(drop)))?;
+    db.drop_table("dropped")?;
+    for (number, id) in (5..).zip(GLOBAL_IDS) {
+        let mut tx = db.begin()?;
+        (0..20).try_for_each(|key| put(&mut tx, 1000 * number + key, 100))?;
+        tx.put(ROWS, 1000 * number, &[3; 7000][..])?;
+        tx.prepare(id)?;
+    }
+    let mut open = db.begin()?;
+    for key in 0..20 {
+        open.put(ACCOUNTS, key, &b"short"[..])?;
+    }
+    open.put(ACCOUNTS, 77_777, &[1; 6000][..])?;
+    let here = open.savepoint()?;
+    open.put(ACCOUNTS, 8, &b"longer than that by some bytes"[..])?;
+    open.delete(ACCOUNTS, 9)?;
+    open.rollback_to(here)?;
+    Ok(open)
 }
 
 fn put(tx: &mut Transaction, key: u64, length: usize) -> Result<()> {

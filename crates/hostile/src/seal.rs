@@ -14,7 +14,9 @@ const SLOT_COVERED_BYTES: usize = 512;
 const SEGMENT_HEADER_BYTES: usize = 64;
 const FIRST_RECORD: usize = 4096;
 /// Bytes of a record before its payload, and of the longest record.
-const RECORD_HEADER_BYTES: usize = 32;
+pub(crate) const RECORD_HEADER_BYTES: usize = 32;
+/// Where in its header a record says of which kind it is.
+pub(crate) const KIND: usize = 30;
 const MAX_RECORD_BYTES: usize = 64 << 10;
 
 /// The seed of the checksums of a database.

@@ -1,27 +1,34 @@
-//! Files whose checksums are right and whose content is not.
+//! Files whose checksums are right and whose content is not: what a fuzzer's bytes make of a sample.
 
-use std::path::{Path, PathBuf};
-
-use foreshore::{Database, Direction, Error, Result, TableDefinition, TransactOptions};
-use foreshore_env::{
-    sync::{Arc, OnceLock},
-    time::Duration,
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
 };
+
+use foreshore_env::sync::OnceLock;
 use foreshore_testkit::FaultyDisk;
 
 use crate::{
     edit::Source,
-    sample::{PAGE_BYTES, Sample, options},
-    seal::{database_id, records, seal, seal_page, seal_record},
+    sample::{PAGE_BYTES, Sample},
+    seal::{KIND, RECORD_HEADER_BYTES, database_id, records, seal, seal_page, seal_record},
 };
 
 /// A sample, and what must be known of it to damage it.
-struct Template {
-    sample: Sample,
+pub(super) struct Template {
+    pub(super) sample: Sample,
     id: u64,
     /// Pages of the data file that were ever written.
     pages: Vec<usize>,
     segments: Vec<PathBuf>,
+    /// The records of all segments: kind, segment, and where it is there.
+    records: Vec<(u8, usize, Range<usize>)>,
+}
+
+/// A damaged copy of a sample.
+pub(super) struct Case {
+    pub(super) template: &'static Template,
+    pub(super) disk: FaultyDisk,
 }
 
 impl Template {
@@ -31,10 +38,17 @@ impl Template {
         let pages = (0..).zip(data.chunks(PAGE_BYTES)).filter(|(_, page)| used(page));
         let mut segments = sample.disk.files();
         segments.retain(|file| file.extension().is_some_and(|extension| extension == "log"));
+        let records = segments.iter().enumerate().flat_map(|(number, file)| {
+            let bytes = sample.disk.read_file(file).expect("a segment of the sample");
+            let places = records(&bytes).into_iter().map(|(start, length)| start..start + length);
+            places.map(|place| (bytes[place.start + KIND], number, place)).collect::<Vec<_>>()
+        });
+        let records = records.collect();
         Template {
             id: database_id(&sample.disk),
             pages: pages.map(|(page, _)| page).collect(),
             segments,
+            records,
             sample,
         }
     }
@@ -51,6 +65,22 @@ impl Template {
         CRASHED.get_or_init(|| Template::new(Sample::crashed()))
     }
 
+    /// The sample whose log has records of nearly all kinds.
+    fn of_many_kinds() -> &'static Template {
+        static OF_MANY_KINDS: OnceLock<Template> = OnceLock::new();
+        OF_MANY_KINDS.get_or_init(|| Template::new(Sample::of_many_kinds()))
+    }
+
+    /// A record of this kind, or of the next one that there is: its segment, and where it is there.
+    fn record(&self, kind: u8, number: u16) -> (&Path, Range<usize>) {
+        let distance = |of: &u8| of.wrapping_sub(kind);
+        let kinds = self.records.iter().map(|(kind, ..)| *kind);
+        let kind = kinds.min_by_key(distance).expect("a record");
+        let same: Vec<_> = self.records.iter().filter(|(of, ..)| *of == kind).collect();
+        let (_, segment, place) = same[usize::from(number) % same.len()];
+        (&self.segments[*segment], place.clone())
+    }
+
     /// A copy of the disk on which one file is changed.
     fn with(&self, file: &Path, change: impl FnOnce(&mut Vec<u8>)) -> FaultyDisk {
         let disk = self.sample.copy();
@@ -62,7 +92,7 @@ impl Template {
 }
 
 /// A node, a bitmap or the header page with other bytes.
-pub(super) fn page(data: &[u8]) {
+pub(super) fn page(data: &[u8]) -> Case {
     let template = Template::closed();
     let mut source = Source::new(data);
     let disk = template.with(&Sample::file("data"), |bytes| {
@@ -78,11 +108,11 @@ pub(super) fn page(data: &[u8]) {
             seal_page(page, template.id);
         }
     });
-    exercise(&disk);
+    Case { template, disk }
 }
 
 /// Records of a log that must be redone and undone, with other bytes behind their lengths and LSNs.
-pub(super) fn log_record(data: &[u8]) {
+pub(super) fn log_record(data: &[u8]) -> Case {
     let template = Template::crashed();
     let mut source = Source::new(data);
     let disk = template.sample.copy();
@@ -97,11 +127,11 @@ pub(super) fn log_record(data: &[u8]) {
         }
         disk.write_file(file, &bytes).expect("a disk in memory");
     }
-    exercise(&disk);
+    Case { template, disk }
 }
 
 /// A segment with other bytes anywhere, or one that is made of nothing but the fuzzer's bytes.
-pub(super) fn log_segment(data: &[u8]) {
+pub(super) fn log_segment(data: &[u8]) -> Case {
     let template = Template::crashed();
     let mut source = Source::new(data);
     let file = &template.segments[usize::from(source.u8()) % template.segments.len()];
@@ -122,11 +152,11 @@ pub(super) fn log_segment(data: &[u8]) {
         }
         seal(file, bytes, template.id);
     });
-    exercise(&disk);
+    Case { template, disk }
 }
 
 /// One slot of the control file, or both, with other bytes.
-pub(super) fn control(data: &[u8]) {
+pub(super) fn control(data: &[u8]) -> Case {
     let template = Template::crashed();
     let mut source = Source::new(data);
     let file = Sample::file("control");
@@ -141,11 +171,11 @@ pub(super) fn control(data: &[u8]) {
         }
         seal(&file, bytes, template.id);
     });
-    exercise(&disk);
+    Case { template, disk }
 }
 
 /// Any files of a database with other bytes, other lengths, or gone; their checksums right, or not.
-pub(super) fn open(data: &[u8]) {
+pub(super) fn open(data: &[u8]) -> Case {
     let mut source = Source::new(data);
     let template = if source.u8().is_multiple_of(2) { Template::closed() } else { Template::crashed() };
     let disk = template.sample.copy();
@@ -167,56 +197,24 @@ pub(super) fn open(data: &[u8]) {
         }
         disk.write_file(file, &bytes).expect("a disk in memory");
     }
-    exercise(&disk);
+    Case { template, disk }
 }
 
-/// How long a wait may take where nobody waits for anybody.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Opens the database on this disk and does to it what users do. Errors are fine.
-fn exercise(disk: &FaultyDisk) {
-    let database = || Database::builder().options(options()).create(false).disk(Arc::new(disk.clone()));
-    let Ok(db) = database().open(Sample::directory()) else { return };
-    let _ = use_it(&db);
-    let _ = db.verify_within(PATIENCE);
-    let _ = db.checkpoint();
-    let _ = db.close();
-    drop(db);
-    let _ = database().read_only(true).open(Sample::directory());
-}
-
-fn use_it(db: &Database) -> Result<()> {
-    for table in db.tables()? {
-        let definition = TableDefinition::encoded(&table.name);
-        for direction in [Direction::Ascending, Direction::Descending] {
-            let _ = run(db, |tx| {
-                let mut cursor = tx.cursor(definition, .., direction)?;
-                // A loop among pages is damage that must be found; a table of the sample has no thousand entries.
-                for _ in 0..100_000 {
-                    if cursor.next_encoded(tx)?.is_none() {
-                        return Ok(());
-                    }
-                }
-                panic!("a scan of {} does not end", table.name);
-            });
-        }
-        for number in [0_u64, 41, 60, 300, u64::MAX] {
-            let key = number.to_be_bytes();
-            let _ = run(db, |tx| tx.get(definition, key.as_slice()));
-            let _ = run(db, |tx| tx.put(definition, key.as_slice(), &[number as u8; 1000][..]));
-            let _ = run(db, |tx| tx.delete(definition, key.as_slice()));
-            let _ = run(db, |tx| tx.put(definition, key.as_slice(), &[7; 5000][..]));
-        }
-        let _ = run(db, |tx| {
-            tx.put(definition, &b"to be rolled back"[..], &b"value"[..])?;
-            Err::<(), _>(Error::application("rolled back"))
-        });
-        let _ = run(db, |tx| tx.remove_range(definition, ..));
+/// Records by their kinds, in a log that has nearly all of them: their payloads, or anything behind their lengths and
+/// LSNs.
+pub(super) fn log_kinds(data: &[u8]) -> Case {
+    let template = Template::of_many_kinds();
+    let mut source = Source::new(data);
+    let disk = template.sample.copy();
+    while !source.is_empty() {
+        let (file, place) = template.record(source.u8(), source.u16());
+        let mut bytes = disk.read_file(file).expect("a segment of the sample");
+        let record = &mut bytes[place];
+        // The length and the LSN stay, or the record would not be read.
+        let from = if source.u8().is_multiple_of(4) { 16 } else { RECORD_HEADER_BYTES };
+        source.edit(&mut record[from..]);
+        seal_record(record, template.id);
+        disk.write_file(file, &bytes).expect("a disk in memory");
     }
-    Ok(())
-}
-
-fn run<R>(db: &Database, body: impl FnMut(&mut foreshore::Transaction) -> Result<R>) -> Result<R> {
-    let options = TransactOptions { deadline: Some(PATIENCE), ..TransactOptions::default() };
-    db.transact_with(&options, body)
+    Case { template, disk }
 }
