@@ -9,7 +9,10 @@ use std::{
 
 use foreshore_env::{
     random,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -34,15 +37,51 @@ pub(crate) fn await_interruption() {
 /// An empty directory. A temporary one is removed when it is dropped, or when the program is interrupted.
 pub(crate) struct Directory {
     path: PathBuf,
-    temporary: bool,
+    /// Whoever looks into the directory and whoever removes it agree by this on who came first.
+    fate: Arc<Mutex<Fate>>,
+}
+
+/// What becomes of a directory when the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is removed.
+    Temporary,
+    /// It stays, as the user has named it.
+    Named,
+    /// It stays, though it is a temporary one: something was found in it.
+    Evidence,
+    /// An interruption has begun to remove it.
+    Ending,
+}
+
+impl Fate {
+    /// That something was found in the directory; whether that was before anything of it was removed.
+    fn found(&mut self) -> bool {
+        if *self == Fate::Temporary {
+            *self = Fate::Evidence;
+        }
+        *self != Fate::Ending
+    }
+
+    /// That an interruption ends the program, which may remove the directory only if this gives [`Fate::Ending`].
+    fn interrupted(&mut self) -> Fate {
+        if *self == Fate::Temporary {
+            *self = Fate::Ending;
+        }
+        *self
+    }
 }
 
 impl Directory {
+    fn new(path: PathBuf, fate: Fate) -> Directory {
+        Directory { path, fate: Arc::new(Mutex::new(fate)) }
+    }
+
     /// The chosen directory, which must be absent or empty; or a temporary one, named after what it is for.
     pub(crate) fn choose(chosen: Option<&Path>, purpose: &str) -> Result<Directory, CliError> {
         let Some(path) = chosen else {
             let name = format!("foreshore-{purpose}-{}-{:016x}", process::id(), random::seed());
-            return Ok(Directory { path: std::env::temp_dir().join(name), temporary: true });
+            return Ok(Directory::new(std::env::temp_dir().join(name), Fate::Temporary));
         };
         let occupied = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_some(),
@@ -55,7 +94,7 @@ impl Directory {
                 "name a new directory, or leave out --dir for a temporary one",
             ));
         }
-        Ok(Directory { path: path.to_owned(), temporary: false })
+        Ok(Directory::new(path.to_owned(), Fate::Named))
     }
 
     /// A new temporary directory in `parent` or in the system's; it is made at once.
@@ -63,18 +102,14 @@ impl Directory {
         let name = format!("foreshore-{purpose}-{}-{:016x}", process::id(), random::seed());
         let path = parent.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
         file::make_directory(&path)?;
-        Ok(Directory { path, temporary: true })
+        Ok(Directory::new(path, Fate::Temporary))
     }
 
-    /// As [`end_when_interrupted`]. A temporary directory is removed before; of another one it is said that it is left.
+    /// As [`end_when_interrupted`]. A temporary directory is removed before, unless it holds what was found; of any
+    /// other it is said that it is left.
     pub(crate) fn end_when_interrupted(&self, json: bool) -> Result<(), CliError> {
-        let (path, temporary) = (self.path.clone(), self.temporary);
-        end_when_interrupted_after(json, move || {
-            if temporary {
-                remove(&path);
-            }
-            (!temporary).then(|| path.clone())
-        })
+        let (path, fate) = (self.path.clone(), Arc::clone(&self.fate));
+        end_when_interrupted_after(json, move || interrupted_in(&path, &fate))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -83,42 +118,48 @@ impl Directory {
 
     /// The directory that is there when the program has ended.
     pub(crate) fn kept(&self) -> Option<&Path> {
-        (!self.temporary).then_some(self.path.as_path())
+        matches!(*self.fate.lock(), Fate::Named | Fate::Evidence).then_some(self.path.as_path())
     }
 
-    /// Keeps a temporary directory, too.
-    pub(crate) fn keep(&mut self) {
-        self.temporary = false;
+    /// Keeps a temporary directory, too, as evidence of what was found: no interruption removes it from now on. If one
+    /// has begun to, what was found may be that alone: then this does not return, and the program ends.
+    pub(crate) fn keep(&self) {
+        let is_evidence = self.fate.lock().found();
+        while !is_evidence {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
 /// Lets an interruption (Ctrl-C, a request to terminate, or a hangup, also where that was to be ignored) end the
 /// program with an error, which is an object, too, for a program (`json`). Once in a program.
 pub(crate) fn end_when_interrupted(json: bool) -> Result<(), CliError> {
-    end_when_interrupted_after(json, || None)
+    end_when_interrupted_after(json, || CliError::Interrupted)
 }
 
-/// `tidy`: what is done before; it gives the directory that is left.
+/// `tidy`: what is done before; it gives what is told.
 fn end_when_interrupted_after(
     json: bool,
-    mut tidy: impl FnMut() -> Option<PathBuf> + Send + 'static,
+    mut tidy: impl FnMut() -> CliError + Send + 'static,
 ) -> Result<(), CliError> {
     ctrlc::set_handler(move || {
         // Release; the partner is the load by whoever ends the program meanwhile.
         INTERRUPTION.store(true, Ordering::Release);
-        let left = tidy();
+        let told = tidy();
         let telling = thread::spawn(move || {
             if io::stderr().is_terminal() {
                 // The line of a progress bar ends here. If nobody can read it, nobody misses it.
                 let _ = writeln!(io::stderr().lock());
             }
-            interrupted(left.as_ref()).report(json);
+            told.report(json);
         });
         // Whoever reads it may have stopped to, with somebody else in the middle of a line.
         let begun = Instant::now();
         while !telling.is_finished() && begun.elapsed() < TELLING {
             thread::sleep(Duration::from_millis(1));
         }
+        // Whoever was about to open what was removed has made it anew.
+        let _ = tidy();
         process::exit(INTERRUPTED);
     })
     .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))
@@ -126,20 +167,26 @@ fn end_when_interrupted_after(
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if self.temporary {
+        if *self.fate.lock() == Fate::Temporary {
             remove(&self.path);
         }
     }
 }
 
-/// What is told of an interruption that leaves this directory.
-fn interrupted(left: Option<&PathBuf>) -> CliError {
-    match left {
-        Some(path) => CliError::Partial {
-            cause: Box::new(CliError::Interrupted),
-            done: format!("what is in {} stays there; remove it before the next run", path.display()),
-        },
-        None => CliError::Interrupted,
+/// What an interruption does with a directory, and tells of it.
+fn interrupted_in(path: &Path, fate: &Mutex<Fate>) -> CliError {
+    // The lock is released before anything is removed: from now on nothing that is found counts.
+    let fate = fate.lock().interrupted();
+    let left = |done| CliError::Partial { cause: Box::new(CliError::Interrupted), done };
+    match fate {
+        Fate::Temporary | Fate::Ending => {
+            remove(path);
+            CliError::Interrupted
+        }
+        Fate::Named => {
+            left(format!("what is in {} stays there; remove it before the next run", path.display()))
+        }
+        Fate::Evidence => left(format!("something was found; the evidence stays in {}", path.display())),
     }
 }
 
@@ -172,12 +219,35 @@ mod tests {
 
     #[test]
     fn a_temporary_directory_may_be_kept() {
-        let mut directory = Directory::choose(None, "test").unwrap();
+        let directory = Directory::choose(None, "test").unwrap();
         fs::create_dir(directory.path()).unwrap();
         directory.keep();
         let path = directory.kept().unwrap().to_owned();
         drop(directory);
         assert!(path.exists());
         fs::remove_dir(path).unwrap();
+    }
+
+    #[test]
+    fn an_interruption_after_a_finding_leaves_the_evidence() {
+        let directory = Directory::choose(None, "test").unwrap();
+        fs::create_dir(directory.path()).unwrap();
+        directory.keep();
+        let told = interrupted_in(&directory.path, &directory.fate).to_string();
+        let path = directory.kept().unwrap();
+        assert!(path.exists() && told.contains(&format!("stays in {}", path.display())), "{told}");
+        fs::remove_dir(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_found_after_an_interruption_does_not_count() {
+        let directory = Directory::choose(None, "test").unwrap();
+        fs::create_dir(directory.path()).unwrap();
+        let told = interrupted_in(&directory.path, &directory.fate);
+        assert!(matches!(told, CliError::Interrupted) && !directory.path.exists());
+        assert!(!directory.fate.lock().found() && directory.kept().is_none());
+        let named = Directory::choose(Some(directory.path()), "test").unwrap();
+        assert!(matches!(interrupted_in(&named.path, &named.fate), CliError::Partial { .. }));
+        assert!(named.fate.lock().found(), "nothing of it was removed");
     }
 }

@@ -34,7 +34,7 @@ use serde::Serialize;
 
 use crate::{
     bench::{names, parse_measured, parse_setting},
-    directory::Directory,
+    directory::{Directory, await_interruption},
     output::{CliError, json_line, judged, line},
 };
 use examine::Findings;
@@ -228,7 +228,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     }
     check_settings(&args.set)?;
     let seed = args.seed.unwrap_or_else(random::seed);
-    let mut directory = Directory::choose(args.dir.as_deref(), "torture")?;
+    let directory = Directory::choose(args.dir.as_deref(), "torture")?;
     directory.end_when_interrupted(args.json)?;
     if let Some(classes) = &args.faults {
         let campaign = Campaign {
@@ -240,16 +240,17 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
             length: args.seconds,
             quiet: args.json,
             planted_loss: args.planted_loss,
-            directory: directory.path(),
+            directory: &directory,
         };
         let classes = campaign.run(classes)?;
+        await_interruption();
         return finish(&args, seed, directory, classes);
     }
     let referee = Referee {
         workload: workload.as_ref(),
         threads: usize::from(args.threads),
         execution: args.execution,
-        directory: directory.path(),
+        directory: &directory,
         seed,
         length: args.seconds,
         longest_life: args.life.min(args.seconds),
@@ -261,16 +262,13 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         power_cut: args.power_cut.as_deref().zip(args.after_kill.as_deref()),
     };
     let score = referee.run()?;
+    await_interruption();
     if score.found.has_checked_nothing() {
         return Err(nothing_checked(
             "kills",
             score.cycles,
             "give it more --seconds, and children more --life",
         ));
-    }
-    if !score.passed() {
-        // It holds the evidence.
-        directory.keep();
     }
     let outcome = Outcome {
         workload: args.workload,
@@ -289,7 +287,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
 fn finish(
     args: &TortureArgs,
     seed: u64,
-    mut directory: Directory,
+    directory: Directory,
     classes: Vec<ClassReport>,
 ) -> Result<ExitCode, CliError> {
     let passed = classes.iter().all(ClassReport::passed);

@@ -1,6 +1,15 @@
 //! `foreshore torture` from outside, for a few seconds; and with a planted fault, which it must find.
 
-use std::process::Command;
+use std::{
+    io::Write,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use foreshore::Database;
 use serde_json::Value as Json;
@@ -105,6 +114,51 @@ fn a_panic_in_a_thread_is_found() {
     let report = kills("tpcb", &["--planted-panic"], 1);
     assert_eq!(report["passed"], false);
     assert!(report["problems"][0].as_str().unwrap().contains("died by itself"), "{report}");
+}
+
+/// Interrupts a campaign whose standard error nobody reads, so that it has a second to go on while it tries to say that
+/// it was interrupted; what it prints.
+fn printed_when_interrupted(more: &[&str], whole_group: bool) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut full, _nobody_reads) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[b'\n'; 4096]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args(["torture", "--json", "--threads", "2", "--seconds", "60", "--life", "0.1"])
+        .args(more)
+        .env("TMPDIR", directory.path())
+        .current_dir(directory.path())
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(OwnedFd::from(full))
+        .spawn()
+        .unwrap();
+    while std::fs::read_dir(directory.path()).unwrap().next().is_none() {
+        assert!(child.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Loaded, most probably, and in the midst of it: if it is not, nothing is shown, but nothing fails either.
+    thread::sleep(Duration::from_secs(2));
+    let process = format!("{}{}", if whole_group { "-" } else { "" }, child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &process]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let left = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, more.len() / 2, "a temporary directory is gone, another one is not");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The database was gone when it was opened, and the verdict was that it did not open any more.
+#[test]
+fn an_interruption_is_not_taken_for_damage() {
+    assert_eq!(printed_when_interrupted(&[], false), "");
+}
+
+/// A terminal interrupts the children, too, and the verdict was that one of them had died by itself.
+#[test]
+fn an_interruption_of_a_whole_group_is_not_taken_for_a_fault() {
+    assert_eq!(printed_when_interrupted(&["--dir", "kept"], true), "");
 }
 
 #[test]

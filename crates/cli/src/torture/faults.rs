@@ -22,6 +22,7 @@ use super::{
     remark,
 };
 use crate::{
+    directory::Directory,
     file,
     output::{CliError, line},
 };
@@ -101,8 +102,8 @@ pub(crate) struct Campaign<'c> {
     pub(crate) length: Duration,
     pub(crate) quiet: bool,
     pub(crate) planted_loss: bool,
-    /// For those classes that need files.
-    pub(crate) directory: &'c Path,
+    /// For those classes that need files, and for the evidence of the others.
+    pub(crate) directory: &'c Directory,
 }
 
 /// What one class came to.

@@ -2,8 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    os::unix::process::ExitStatusExt,
-    path::Path,
+    os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, ChildStdout, Command, Stdio},
 };
 
@@ -24,7 +23,10 @@ use super::{
     no_room, remark,
     worker::{self, ONLY_OPEN, join_settings},
 };
-use crate::output::CliError;
+use crate::{
+    directory::{Directory, await_interruption},
+    output::CliError,
+};
 
 /// A child is killed between these times after its start.
 const SHORTEST_LIFE: Duration = Duration::from_millis(50);
@@ -46,7 +48,7 @@ pub(crate) struct Referee<'r> {
     pub(crate) workload: &'r dyn Workload,
     pub(crate) threads: usize,
     pub(crate) execution: Execution,
-    pub(crate) directory: &'r Path,
+    pub(crate) directory: &'r Directory,
     pub(crate) seed: u64,
     pub(crate) length: Duration,
     /// A child that is not to die at a write is killed after this time at the latest.
@@ -131,12 +133,16 @@ impl Referee<'_> {
             }
         }
         score.seconds = begin.elapsed().as_secs_f64();
+        if !score.passed() {
+            // It holds the evidence.
+            self.directory.keep();
+        }
         Ok(score)
     }
 
     /// Makes and loads the database, in peace.
     fn prepare(&self) -> Result<(), CliError> {
-        let options = worker::options(self.directory, self.set, self.execution);
+        let options = worker::options(self.directory.path(), self.set, self.execution);
         let engine = ForeshoreEngine::open(&ledger::tables(self.workload), &options)?;
         foreshore_bench::load(&engine, self.workload, 1, self.seed, &Silent)?;
         Ok(engine.close().map_err(BenchError::from)?)
@@ -200,6 +206,8 @@ impl Referee<'_> {
 
     /// Starts a child; `seed` may be [`ONLY_OPEN`].
     fn spawn(&self, seed: &str, fatal_write: u64, random: &mut Xorshift) -> Result<Child, CliError> {
+        // It would make the database anew.
+        await_interruption();
         let mut settings = self.settings(random);
         if self.planted_loss {
             settings.push(worker::PLANTED_LOSS.map(str::to_owned).into());
@@ -211,8 +219,10 @@ impl Referee<'_> {
             .args(["torture", "--workload", self.workload.name(), "--threads", &self.threads.to_string()])
             .args(["--execution", self.execution.name()])
             .arg("--dir")
-            .arg(self.directory)
+            .arg(self.directory.path())
             .args(["--child", seed, &settings, &fatal_write.to_string()])
+            // A terminal interrupts its whole group: the child would die of that, and nobody is to take it for a fault.
+            .process_group(0)
             // The child ends when this pipe does: no child outlives its parent.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -230,7 +240,7 @@ impl Referee<'_> {
                 return Ok(());
             }
             if status.code() == Some(worker::NO_ROOM) {
-                return Err(no_room(self.directory, "a child said so, above"));
+                return Err(no_room(self.directory.path(), "a child said so, above"));
             }
             score.found.problem(format!("a child died by itself: {status}; its last words are above"));
             return Ok(());
@@ -253,14 +263,15 @@ impl Referee<'_> {
         random: &Xorshift,
         score: &mut Score,
     ) -> Result<Vec<Page>, CliError> {
+        await_interruption();
         let settings = self.settings(&mut random.clone());
-        let options = worker::options(self.directory, &settings, self.execution);
+        let options = worker::options(self.directory.path(), &settings, self.execution);
         let engine = match ForeshoreEngine::open(&ledger::tables(self.workload), &options) {
             Ok(engine) => engine,
             Err(error) => {
                 let error = CliError::from(error);
                 if is_full(&error) {
-                    return Err(no_room(self.directory, &error.to_string()));
+                    return Err(no_room(self.directory.path(), &error.to_string()));
                 }
                 score.found.problem(format!("the database does not open any more: {error}"));
                 return Ok(before.to_vec());

@@ -99,7 +99,8 @@ impl Campaign<'_> {
             rounds.play();
         }
         if !rounds.report.passed() {
-            write_down(&rounds.left, Path::new(DIRECTORY), self.directory)?;
+            self.directory.keep();
+            write_down(&rounds.left, Path::new(DIRECTORY), self.directory.path())?;
         }
         Ok(rounds.report)
     }
