@@ -10,7 +10,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-use crate::{BenchError, usage};
+use crate::{BenchError, threads::start, usage};
 
 /// Messages by which a distance is measured, and those before them, by which the two threads come together; even.
 const MESSAGES: u64 = 2000;
@@ -20,9 +20,9 @@ const FIRST_MESSAGES: u64 = 100;
 pub(crate) fn check_binding(threads: usize) -> Result<(), BenchError> {
     // Of a thread of its own: a thread that has tried would stay where it is.
     let (processors, binds) = thread::scope(|scope| {
-        let trial = scope.spawn(|| (thread::processors(), thread::pin(0)));
-        trial.join().unwrap_or((0, false))
-    });
+        let trial = start(scope, "a thread that tries to stay", || (thread::processors(), thread::pin(0)))?;
+        Ok::<_, BenchError>(trial.join().unwrap_or((0, false)))
+    })?;
     if !binds {
         return Err(BenchError::invalid(
             "threads cannot be bound to processors here: that takes Linux, or a simulated machine",

@@ -17,6 +17,7 @@ use crate::{
     engine::{Attempts, Body, Engine, Failure, Outcome},
     observer::Observer,
     runner::{self, Length, RunOptions},
+    threads::start,
     workload::{Worker, Workload},
 };
 
@@ -115,7 +116,9 @@ pub fn measure_checkpoints(
         watched.side.store(Side::Between as u64, Ordering::Relaxed);
         let stop = AtomicBool::new(false);
         let taken = thread::scope(|scope| {
-            let taker = scope.spawn(|| watched.take_checkpoints(&stop, options.rest));
+            let taker = start(scope, "the thread that takes checkpoints", || {
+                watched.take_checkpoints(&stop, options.rest)
+            })?;
             let sampled = runner::sample(&watched, workload, &run, observer);
             stop.store(true, Ordering::Relaxed);
             let taken = taker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

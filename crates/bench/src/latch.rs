@@ -224,7 +224,7 @@ pub fn measure_latches(
     for round in 0..options.rounds {
         for (index, turn) in turns(cells.len(), round).into_iter().enumerate() {
             let (subject, mix, threads, rounds) = &mut cells[turn];
-            let outcome = visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind });
+            let outcome = visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind })?;
             outcome.check(&format!("{}, {}, {threads} threads", subject.name(), mix.name()), &mut exclusion);
             rounds.push(outcome);
             progress(round * (total / options.rounds) + index + 1, total);

@@ -29,6 +29,7 @@ mod row;
 mod runner;
 mod scan;
 mod tellers;
+mod threads;
 mod tpcb;
 mod tpcc;
 mod txbench;
@@ -98,6 +99,14 @@ pub enum BenchError {
     /// An option out of its range, or at odds with another.
     #[error("{0}")]
     Invalid(String),
+    /// The system does not let another thread be started.
+    #[error("cannot start {what}")]
+    Thread {
+        /// Which one.
+        what: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] Failure),

@@ -18,7 +18,7 @@ use foreshore_env::{
 use foreshore_wal::{Log, LogOptions, MAX_PAYLOAD_BYTES, RecordKind, Urgency};
 use serde::Serialize;
 
-use crate::{BenchError, engine::Failure};
+use crate::{BenchError, engine::Failure, threads::start_all};
 use void::VoidDisk;
 
 /// In how many turns each way is measured; the median counts.
@@ -80,7 +80,7 @@ pub fn run_log(run: &LogRun, mut row: impl FnMut(&LogRow)) -> Result<Vec<LogRow>
         let mut turns: Vec<Vec<LogRow>> = vec![Vec::new(); run.inserts.len()];
         for _ in 0..if run.iterations.is_some() { 1 } else { TURNS } {
             for (insert, turns) in run.inserts.iter().zip(&mut turns) {
-                turns.push(turn(run, *insert, threads).map_err(|error| failure(&error))?);
+                turns.push(turn(run, *insert, threads)?);
             }
         }
         for mut turns in turns {
@@ -93,35 +93,35 @@ pub fn run_log(run: &LogRun, mut row: impl FnMut(&LogRow)) -> Result<Vec<LogRow>
     Ok(rows)
 }
 
-fn failure(error: &StorageError) -> BenchError {
+fn failure(error: StorageError) -> BenchError {
     BenchError::Engine(Failure::fatal(error.to_string()))
 }
 
-fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, StorageError> {
+fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, BenchError> {
     let (disk, directory): (Arc<dyn Disk>, _) = match &run.directory {
         Some(directory) => {
             RealDisk
                 .create_directory(directory)
-                .map_err(StorageError::io("make the directory", directory))?;
+                .map_err(StorageError::io("make the directory", directory))
+                .map_err(failure)?;
             (Arc::new(RealDisk), directory.join("log"))
         }
         None => (Arc::new(VoidDisk::default()), PathBuf::from("log")),
     };
     let options = LogOptions { insert, segment_bytes: SEGMENT_BYTES, ..LogOptions::default() };
-    let log = Log::create(disk, &directory, 1, &options)?;
+    let log = Log::create(disk, &directory, 1, &options).map_err(failure)?;
     let stop = AtomicBool::new(false);
     let payload = vec![0xA5; run.size];
     let (tail, flushes, begin) = (log.tail(), log.flushes(), Instant::now());
-    let appends = thread::scope(|scope| -> Result<u64, StorageError> {
-        let workers: Vec<_> = (1..=threads as u64)
-            .map(|number| {
-                let (log, stop, payload) = (&log, &stop, &payload[..]);
-                scope.spawn(move || match run.iterations {
-                    None => append_until(log, stop, TxnId(number), payload),
-                    Some(count) => measured_appends(log, count, TxnId(number), payload).map(|()| count),
-                })
-            })
-            .collect();
+    let appends = thread::scope(|scope| -> Result<u64, BenchError> {
+        let worker = |number: usize| {
+            let (log, stop, payload, txn) = (&log, &stop, &payload[..], TxnId(number as u64 + 1));
+            move || match run.iterations {
+                None => append_until(log, stop, txn, payload),
+                Some(count) => measured_appends(log, count, txn, payload).map(|()| count),
+            }
+        };
+        let workers = start_all(scope, threads, worker, |_| stop.store(true, Ordering::Relaxed))?;
         let turn = run.measured / TURNS;
         let mut released = Ok(());
         let is_over = || run.iterations.is_none() && begin.elapsed() >= turn;
@@ -132,9 +132,10 @@ fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, Stora
         stop.store(true, Ordering::Relaxed);
         let mut appends = 0;
         for worker in workers {
-            appends += worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let appended = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            appends += appended.map_err(failure)?;
         }
-        released.map(|()| appends)
+        released.map(|()| appends).map_err(failure)
     })?;
     let seconds = begin.elapsed().as_secs_f64();
     let each_second = |count: u64| count as f64 / seconds;
@@ -145,7 +146,7 @@ fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, Stora
         bytes_per_s: each_second(log.tail().0 - tail.0),
         flushes_per_s: each_second(log.flushes() - flushes),
     };
-    log.close()?;
+    log.close().map_err(failure)?;
     Ok(row)
 }
 

@@ -25,6 +25,7 @@ use crate::{
     BenchError,
     bound::{Messenger, check_binding},
     rounds::median,
+    threads::start,
 };
 
 /// Among how many KiB lines are accessed if nothing else is said: within a core's own caches, within the last one, and
@@ -92,12 +93,18 @@ impl Default for MemoryPlan {
 struct Kind {
     access: &'static str,
     threads: usize,
-    time: Box<dyn Fn() -> f64>,
+    time: Box<dyn Fn() -> Result<f64, BenchError>>,
 }
 
 impl Kind {
-    fn new(access: &'static str, threads: usize, time: impl Fn() -> f64 + 'static) -> Kind {
-        Kind { access, threads, time: Box::new(time) }
+    /// By one thread.
+    fn new(access: &'static str, time: impl Fn() -> f64 + 'static) -> Kind {
+        Kind { access, threads: 1, time: Box::new(move || Ok(time())) }
+    }
+
+    /// By two.
+    fn together(access: &'static str, time: impl Fn() -> Result<f64, BenchError> + 'static) -> Kind {
+        Kind { access, threads: 2, time: Box::new(time) }
     }
 }
 
@@ -136,24 +143,25 @@ pub fn measure_memory(
     }
     let mut results = Vec::new();
     let mut measure = |kind: &Kind, kib| {
-        let times: Vec<f64> = (0..rounds)
+        let times = (0..rounds)
             .map(|round| {
-                let ns = (kind.time)();
+                let ns = (kind.time)()?;
                 progress(results.len() * rounds + round + 1, all * rounds);
-                ns
+                Ok(ns)
             })
-            .collect();
+            .collect::<Result<Vec<f64>, BenchError>>()?;
         let least_ns = times.iter().copied().fold(f64::INFINITY, f64::min);
         let (access, threads) = (kind.access, kind.threads);
         results.push(MemoryResult { access, kib, threads, least_ns, ns: median(times) });
+        Ok::<_, BenchError>(())
     };
-    kinds.iter().for_each(|kind| measure(kind, None));
+    kinds.iter().try_for_each(|kind| measure(kind, None))?;
     for &kib in sizes {
         let mut kinds = among_lines(kib);
         kinds.retain(|kind| is_wanted(kind.access));
-        kinds.iter().for_each(|kind| measure(kind, Some(kib)));
+        kinds.iter().try_for_each(|kind| measure(kind, Some(kib)))?;
     }
-    pairs.iter().for_each(|kind| measure(kind, None));
+    pairs.iter().try_for_each(|kind| measure(kind, None))?;
     Ok(MemoryReport { experiment: "memory", version: env!("CARGO_PKG_VERSION"), processors, rounds, results })
 }
 
@@ -167,9 +175,9 @@ fn alone() -> Vec<Kind> {
         fence(SeqCst);
     };
     vec![
-        Kind::new("change of a word", 1, move || own(change)),
-        Kind::new("store to a word, and fence", 1, move || own(store)),
-        Kind::new("pause of a spinning loop", 1, || own(|_, _| hint::spin_loop())),
+        Kind::new("change of a word", move || own(change)),
+        Kind::new("store to a word, and fence", move || own(store)),
+        Kind::new("pause of a spinning loop", || own(|_, _| hint::spin_loop())),
     ]
 }
 
@@ -183,11 +191,10 @@ fn among_lines(kib: usize) -> Vec<Kind> {
     let [follows, loads, stores, changes] = AMONG;
     let followed = Rc::clone(&lines);
     vec![
-        Kind::new(follows, 1, move || followed.follow()),
-        Kind::new(loads, 1, visit(|line, sum| sum.wrapping_add(line.word.load(Relaxed)))),
+        Kind::new(follows, move || followed.follow()),
+        Kind::new(loads, visit(|line, sum| sum.wrapping_add(line.word.load(Relaxed)))),
         Kind::new(
             stores,
-            1,
             visit(|line, sum| {
                 line.word.store(sum, Release);
                 sum
@@ -195,7 +202,6 @@ fn among_lines(kib: usize) -> Vec<Kind> {
         ),
         Kind::new(
             changes,
-            1,
             visit(|line, sum| {
                 line.word.fetch_add(1, AcqRel);
                 sum
@@ -207,15 +213,15 @@ fn among_lines(kib: usize) -> Vec<Kind> {
 /// Accesses by two threads.
 fn together_kinds(bind: bool) -> Vec<Kind> {
     vec![
-        Kind::new("hand over: one stores, the other loads", 2, move || hand_over_by_stores(bind)),
-        Kind::new("hand over: each looks at a line of its own", 2, move || {
+        Kind::together("hand over: one stores, the other loads", move || hand_over_by_stores(bind)),
+        Kind::together("hand over: each looks at a line of its own", move || {
             hand_over_by_two_words(bind, false)
         }),
-        Kind::new("hand over: the same, and another line with it", 2, move || {
+        Kind::together("hand over: the same, and another line with it", move || {
             hand_over_by_two_words(bind, true)
         }),
-        Kind::new("hand over: one changes, the other tries to", 2, move || hand_over_by_changes(bind)),
-        Kind::new("change of a word by both", 2, move || change_together(bind)),
+        Kind::together("hand over: one changes, the other tries to", move || hand_over_by_changes(bind)),
+        Kind::together("change of a word by both", move || change_together(bind)),
     ]
 }
 
@@ -238,7 +244,7 @@ fn own(access: impl Fn(&AtomicU64, u64)) -> f64 {
 
 /// How long a message takes from one thread to the other: each stores a number and loads the word until it has the
 /// answer.
-fn hand_over_by_stores(bind: bool) -> f64 {
+fn hand_over_by_stores(bind: bool) -> Result<f64, BenchError> {
     let word = CachePadded::new(AtomicU64::new(0));
     // Acquire and Release: partners of each other.
     let wait_for = |number| while word.load(Acquire) != number {};
@@ -263,7 +269,7 @@ fn hand_over_by_stores(bind: bool) -> f64 {
 /// The same with a word for each direction, so that a thread that stores never has the line: the other looks at it
 /// meanwhile. `guards`: the words tell that something else has changed, which is loaded and changed then, as by whoever
 /// has got a latch.
-fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
+fn hand_over_by_two_words(bind: bool, guards: bool) -> Result<f64, BenchError> {
     let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
     let guarded = CachePadded::new(AtomicU64::new(0));
     // Acquire and Release: partners of each other.
@@ -293,7 +299,7 @@ fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
 }
 
 /// The same by exchanges: each tries to replace the other's number by its own until it can.
-fn hand_over_by_changes(bind: bool) -> f64 {
+fn hand_over_by_changes(bind: bool) -> Result<f64, BenchError> {
     let word = CachePadded::new(AtomicU64::new(0));
     let talk = |begins| Messenger::new(&word, begins).exchange(HANDED);
     let first = || {
@@ -304,7 +310,7 @@ fn hand_over_by_changes(bind: bool) -> f64 {
 }
 
 /// Both add to one word, as fast as they can: how many additions a thread has of the line before the other takes it.
-fn change_together(bind: bool) -> f64 {
+fn change_together(bind: bool) -> Result<f64, BenchError> {
     let word = CachePadded::new(AtomicU64::new(0));
     let add = || {
         (0..HANDED).for_each(|_| {
@@ -319,8 +325,12 @@ fn change_together(bind: bool) -> f64 {
     together(bind, first, add)
 }
 
+/// That a thread is missing whom the other would wait for.
+const ALONE: u64 = 1 << 32;
+
 /// Runs both at the same time, if `bind` on a processor each; nanoseconds for each of as many as the first says.
-fn together(bind: bool, one: impl Fn() -> u64 + Sync, other: impl Fn() + Sync) -> f64 {
+fn together(bind: bool, one: impl Fn() -> u64 + Sync, other: impl Fn() + Sync) -> Result<f64, BenchError> {
+    // How many are there, and [`ALONE`].
     let ready = AtomicU64::new(0);
     let meet = |number| {
         // That it can has been tried.
@@ -335,15 +345,21 @@ fn together(bind: bool, one: impl Fn() -> u64 + Sync, other: impl Fn() + Sync) -
         timed(&one)
     };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        start(scope, "the second of two threads", || {
             meet(1);
-            other();
-        });
+            if ready.load(Acquire) < ALONE {
+                other();
+            }
+        })?;
         if bind {
             // Not here: a thread that is bound once stays so.
-            scope.spawn(first).join().unwrap_or(f64::NAN)
+            let first = start(scope, "the first of two threads", first);
+            let first = first.inspect_err(|_| {
+                ready.fetch_add(ALONE, AcqRel);
+            })?;
+            Ok(first.join().unwrap_or(f64::NAN))
         } else {
-            first()
+            Ok(first())
         }
     })
 }

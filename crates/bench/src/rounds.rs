@@ -7,7 +7,7 @@ use foreshore_env::{
     time::{Duration, Instant, computed},
 };
 
-use crate::BenchError;
+use crate::{BenchError, threads::start_all};
 
 /// The middle value, or the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
@@ -99,6 +99,11 @@ impl Clock {
         }
     }
 
+    /// Lets nobody go on, nor begin.
+    fn stop(&self) {
+        self.phase.store(STOP, Ordering::Relaxed);
+    }
+
     /// Whether to go on, and if so whether that is measured.
     #[inline]
     pub(crate) fn goes_on(&self) -> Option<bool> {
@@ -114,7 +119,7 @@ struct StopOthers<'c>(&'c Clock);
 
 impl Drop for StopOthers<'_> {
     fn drop(&mut self) {
-        self.0.phase.store(STOP, Ordering::Relaxed);
+        self.0.stop();
     }
 }
 
@@ -133,7 +138,7 @@ pub(crate) fn run_together<T: Send>(
     };
     thread::scope(|scope| {
         let start = &start;
-        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || start(number))).collect();
+        let workers = start_all(scope, threads, |number| move || start(number), |_| clock.stop())?;
         clock.wait_for(threads);
         clock.phase.store(WARM_UP, Ordering::Relaxed);
         thread::sleep(warm_up);
@@ -141,7 +146,7 @@ pub(crate) fn run_together<T: Send>(
         // Not if a thread has stopped all of them already.
         let _ = clock.phase.compare_exchange(WARM_UP, MEASURE, Ordering::Relaxed, Ordering::Relaxed);
         thread::sleep(span);
-        clock.phase.store(STOP, Ordering::Relaxed);
+        clock.stop();
         let span = watch.read();
         Ok((join_all(workers)?, span))
     })
@@ -156,11 +161,13 @@ pub(crate) fn run_to_end<T: Send>(
     let clock = Clock::new();
     let start = |number| {
         clock.wait();
+        // Its work may take all of them.
+        clock.goes_on().ok_or_else(|| BenchError::invalid("a thread is missing"))?;
         work(number)
     };
     thread::scope(|scope| {
         let start = &start;
-        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || start(number))).collect();
+        let workers = start_all(scope, threads, |number| move || start(number), |_| clock.stop())?;
         clock.wait_for(threads);
         let watch = Stopwatch::start();
         clock.phase.store(MEASURE, Ordering::Relaxed);

@@ -23,6 +23,7 @@ use crate::{
     observer::Observer,
     report::Report,
     rounds::{Span, Stopwatch},
+    threads::start_all,
     usage,
     workload::{Worker, Workload, check},
 };
@@ -178,22 +179,23 @@ fn run_for_time(
         let served =
             engine.server().map(|server| Served::start(server, workload, options, shared)).transpose()?;
         let clients = if served.is_some() { &[][..] } else { &progress[..] };
-        let workers: Vec<_> = clients
-            .iter()
-            .enumerate()
-            .map(|(number, progress)| {
-                scope.spawn(move || -> Result<Tally, BenchError> {
-                    let _stop_others = StopOthers(shared);
-                    gate.pass();
-                    if let Some(submitter) = engine.submitter() {
-                        let in_flight = InFlight::new(submitter, workload, number, options);
-                        return in_flight.work(workload.kinds().len(), shared, progress);
-                    }
-                    let mut worker = workload.worker(number, options.threads, options.seed);
-                    work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
-                })
-            })
-            .collect();
+        let client = |number: usize| {
+            let progress = &clients[number];
+            move || -> Result<Tally, BenchError> {
+                let _stop_others = StopOthers(shared);
+                gate.pass();
+                if let Some(submitter) = engine.submitter() {
+                    let in_flight = InFlight::new(submitter, workload, number, options);
+                    return in_flight.work(workload.kinds().len(), shared, progress);
+                }
+                let mut worker = workload.worker(number, options.threads, options.seed);
+                work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
+            }
+        };
+        let workers = start_all(scope, clients.len(), client, |waiting| {
+            shared.phase.store(PHASE_STOP, Ordering::Relaxed);
+            gate.open(waiting.iter().map(thread::ScopedJoinHandle::thread));
+        })?;
         let commits = || -> u64 {
             let theirs = served.as_ref().map_or(0, Served::commits);
             theirs + progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum::<u64>()

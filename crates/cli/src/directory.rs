@@ -146,16 +146,18 @@ fn end_when_interrupted_after(
         // Release; the partner is the load by whoever ends the program meanwhile.
         INTERRUPTION.store(true, Ordering::Release);
         let told = tidy();
-        let telling = thread::spawn(move || {
+        let tell = move || {
             if io::stderr().is_terminal() {
                 // The line of a progress bar ends here. If nobody can read it, nobody misses it.
                 let _ = writeln!(io::stderr().lock());
             }
             told.report(json);
-        });
-        // Whoever reads it may have stopped to, with somebody else in the middle of a line.
+        };
+        // Whoever reads it may have stopped to, with somebody else in the middle of a line. Without a thread nobody is
+        // told: the status says it.
+        let telling = thread::Builder::new().spawn(tell);
         let begun = Instant::now();
-        while !telling.is_finished() && begun.elapsed() < TELLING {
+        while telling.as_ref().is_ok_and(|telling| !telling.is_finished()) && begun.elapsed() < TELLING {
             thread::sleep(Duration::from_millis(1));
         }
         // Whoever was about to open what was removed has made it anew.

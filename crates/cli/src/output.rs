@@ -117,6 +117,7 @@ impl CliError {
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
             _ if self.is_wrong_option() => "usage",
             _ if self.is_failed_check() => "inconsistent",
+            CliError::Bench(BenchError::Thread { .. }) => "io",
             CliError::Bench(_) | CliError::Database(_) => {
                 self.of_the_database().map_or("bench", foreshore::Error::code)
             }
@@ -165,6 +166,12 @@ impl CliError {
     /// What to do about a failure of the system, where its kind tells.
     fn next_step(&self) -> Option<&'static str> {
         let source = match self {
+            CliError::Bench(BenchError::Thread { .. }) => return Some(AFTER_TOO_MANY),
+            CliError::Io { action, source }
+                if source.kind() == io::ErrorKind::WouldBlock && action.starts_with("start ") =>
+            {
+                return Some(AFTER_TOO_MANY);
+            }
             CliError::Io { source, .. } => source,
             CliError::Partial { cause, .. } => return cause.next_step(),
             _ => return None,
@@ -218,6 +225,10 @@ impl CliError {
         ExitCode::from(if found { CHECK_FAILED } else { TROUBLE })
     }
 }
+
+/// What to do where the system starts no more threads and processes.
+const AFTER_TOO_MANY: &str =
+    "take fewer threads, or have more allowed (`ulimit -u`; also `ulimit -v`: each has a stack)";
 
 /// The database whose damage is this error, or behind it.
 pub(crate) fn damaged<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Path> {

@@ -414,6 +414,47 @@ fn an_interruption_says_what_it_leaves() {
     }
 }
 
+/// Each thread takes 1 GiB of what the process may have: as many as that can be started, and not one more. Those that
+/// were started waited for the others.
+#[test]
+fn threads_that_cannot_be_started_are_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("numbers.csv"), "key,value\n1,2\n").unwrap();
+    for (run, can_be_started) in [
+        ("bench latch --latch hybrid --mix mixed --threads 8 --rounds 1", 3),
+        ("bench locks --threads 8", 3),
+        ("bench intent --threads 8", 3),
+        ("bench granularity --threads 8", 3),
+        ("bench memory --access hand --rounds 1", 1),
+        ("bench memory --access hand --rounds 1 --bind", 2),
+        ("bench latch --latch hybrid --mix mixed --threads 2 --rounds 1 --bind", 2),
+        ("bench log --threads 8", 5),
+        ("bench tpcb --engine btreemap --threads 8", 3),
+        ("load db numbers.csv", 1),
+    ] {
+        // On one processor two threads are neither bound nor measured together.
+        let takes_two = run.contains("--bind") || run.contains("memory");
+        if takes_two && thread::available_parallelism().map_or(1, usize::from) < 2 {
+            continue;
+        }
+        let shell =
+            format!("ulimit -v {} && exec \"$0\" {run} --json", can_be_started * (1 << 20) + (1 << 19));
+        let mut child = Command::new("sh")
+            .args(["-c", &shell, env!("CARGO_BIN_EXE_foreshore")])
+            .env("RUST_MIN_STACK", (1 << 30).to_string())
+            .current_dir(directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for(run, || child.try_wait().unwrap().is_some());
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{run}: {said}");
+        assert!(said.contains("error: cannot start ") && !said.contains("panicked"), "{run}: {said}");
+    }
+}
+
 #[test]
 fn latches_report_a_result_for_each_combination() {
     let report = long_enough(

@@ -99,10 +99,10 @@ impl BdbEngine {
         let commit = if options.durability == Durability::Lazy { lazy } else { CommitTo::Disk };
         let keepers = Keepers::default();
         let kept = Arc::clone(&environment);
-        keepers.keep(LOOK_EVERY, move || kept.checkpoint(CHECKPOINT_LOG_KIB).map_err(failure));
+        keepers.keep(LOOK_EVERY, move || kept.checkpoint(CHECKPOINT_LOG_KIB).map_err(failure))?;
         if commit == CommitTo::Memory {
             let kept = Arc::clone(&environment);
-            keepers.keep(FLUSH_EVERY, move || kept.flush_log().map_err(failure));
+            keepers.keep(FLUSH_EVERY, move || kept.flush_log().map_err(failure))?;
         }
         Ok(BdbEngine { keepers, environment, commit, lazy, snapshots })
     }

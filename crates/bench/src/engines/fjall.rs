@@ -95,7 +95,7 @@ impl FjallEngine {
         let engine = FjallEngine { keepers: Keepers::default(), transactions, tables, commit };
         if commit.is_none() {
             let kept = engine.database().clone();
-            engine.keepers.keep(FLUSH_EVERY, move || kept.persist(PersistMode::SyncData).map_err(fatal));
+            engine.keepers.keep(FLUSH_EVERY, move || kept.persist(PersistMode::SyncData).map_err(fatal))?;
         }
         Ok(engine)
     }

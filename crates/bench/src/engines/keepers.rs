@@ -45,20 +45,22 @@ impl End {
 }
 
 impl Keepers {
-    /// Calls `keep` in a thread, so often, until it fails or the threads are stopped.
+    /// Calls `keep` in a thread, so often, until it fails or the threads are stopped; fails if there can be no thread.
     pub(super) fn keep(
         &self,
         every: Duration,
         mut keep: impl FnMut() -> Result<(), Failure> + Send + 'static,
-    ) {
+    ) -> Result<(), Failure> {
         let end = Arc::clone(&self.end);
-        let keeper = thread::spawn(move || {
+        let keeper = thread::Builder::new().spawn(move || {
             while !end.comes_within(every) {
                 keep()?;
             }
             Ok(())
         });
-        self.threads.lock().push(keeper);
+        let failed = |error| Failure::fatal(format!("cannot start a thread beside the engine: {error}"));
+        self.threads.lock().push(keeper.map_err(failed)?);
+        Ok(())
     }
 
     /// Ends the threads. The failure is that of the first that failed.
@@ -90,10 +92,12 @@ mod tests {
         let keepers = Keepers::default();
         let count = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&count);
-        keepers.keep(Duration::from_millis(1), move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        });
+        keepers
+            .keep(Duration::from_millis(1), move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            })
+            .unwrap();
         while count.load(Ordering::Relaxed) < 3 {
             thread::yield_now();
         }
@@ -101,8 +105,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&count), 1, "what it kept is gone");
 
         let keepers = Keepers::default();
-        keepers.keep(Duration::from_secs(3600), || Ok(()));
-        keepers.keep(Duration::ZERO, || Err(Failure::fatal("the disk is full")));
+        keepers.keep(Duration::from_secs(3600), || Ok(())).unwrap();
+        keepers.keep(Duration::ZERO, || Err(Failure::fatal("the disk is full"))).unwrap();
         while !keepers.threads.lock()[1].is_finished() {
             thread::yield_now();
         }

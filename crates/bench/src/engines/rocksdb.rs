@@ -73,7 +73,7 @@ impl RocksdbEngine {
         let keepers = Keepers::default();
         if in_memory {
             let kept = Arc::clone(&database);
-            keepers.keep(FLUSH_EVERY, move || kept.sync().map_err(failure));
+            keepers.keep(FLUSH_EVERY, move || kept.sync().map_err(failure))?;
         }
         let (tables, durability) = (tables.len() as u16, options.durability);
         Ok(RocksdbEngine { keepers, database, tables, durability, in_memory })

@@ -10,8 +10,10 @@ use foreshore_latch::baseline::{Latch, Visit};
 
 use super::{Guarded, LatchMix};
 use crate::{
+    BenchError,
     bound::{Bound, Seen},
     rounds::{Span, Stopwatch},
+    threads::start_all,
     workload::Check,
 };
 
@@ -52,22 +54,29 @@ pub(super) struct Round {
     pub(super) bind: bool,
 }
 
-const WAIT: u8 = 0;
-const RUN: u8 = 1;
-const STOP: u8 = 2;
+/// Threads are being started.
+const START: u8 = 0;
+const WAIT: u8 = 1;
+const RUN: u8 = 2;
+const STOP: u8 = 3;
 
 impl Visit for Round {
-    type Output = Outcome;
+    type Output = Result<Outcome, BenchError>;
 
-    fn visit<L: Latch>(self) -> Outcome {
+    fn visit<L: Latch>(self) -> Result<Outcome, BenchError> {
         let Round { mix, threads, span, bind } = self;
         let guarded = Guarded::<L>::default();
         // Written by the main thread, read by all; Relaxed: it carries no data.
-        let phase = CachePadded::new(AtomicU8::new(WAIT));
+        let phase = CachePadded::new(AtomicU8::new(START));
         let ready = AtomicUsize::new(0);
         let told = CachePadded::new(AtomicU64::new(0));
         let work = |number: usize| {
-            let bound = bind.then(|| Bound::new(number, threads, &told));
+            // Where one is missing, whoever binds itself would wait for its messages.
+            while phase.load(Ordering::Relaxed) == START {
+                thread::yield_now();
+            }
+            let is_complete = phase.load(Ordering::Relaxed) != STOP;
+            let bound = (bind && is_complete).then(|| Bound::new(number, threads, &told));
             ready.fetch_add(1, Ordering::Relaxed);
             while phase.load(Ordering::Relaxed) == WAIT {
                 thread::yield_now();
@@ -92,7 +101,9 @@ impl Visit for Round {
         };
         let work = &work;
         let (worked, measured) = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+            let give_up = |_: &[_]| phase.store(STOP, Ordering::Relaxed);
+            let workers = start_all(scope, threads, |number| move || work(number), give_up)?;
+            phase.store(WAIT, Ordering::Relaxed);
             while ready.load(Ordering::Relaxed) < threads {
                 thread::yield_now();
             }
@@ -104,12 +115,15 @@ impl Visit for Round {
             let worked: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
             // Each ends with an acquisition that it had begun, which takes long where hundreds wait for their turn.
             let end = worked.iter().map(|worked| worked.end).max().unwrap_or(begin);
-            (worked, Span { elapsed: end.saturating_duration_since(begin), ..watch.read() })
-        });
+            Ok::<_, BenchError>((
+                worked,
+                Span { elapsed: end.saturating_duration_since(begin), ..watch.read() },
+            ))
+        })?;
         let acquisitions = || worked.iter().map(|worked| worked.acquisitions);
         let (sum, least) = (acquisitions().sum::<u64>(), acquisitions().min().unwrap_or(0));
         let handovers: u64 = worked.iter().map(|worked| worked.handovers).sum();
-        Outcome {
+        Ok(Outcome {
             per_s: sum as f64 / measured.elapsed.as_secs_f64(),
             computed_ns: measured.computed_ns(sum),
             least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
@@ -117,7 +131,7 @@ impl Visit for Round {
             word: guarded.words[0].load(Ordering::Relaxed),
             added: acquisitions().map(|acquisitions| mix.added(acquisitions)).sum(),
             seen: Seen::of(worked.into_iter().map(|worked| worked.seen)),
-        }
+        })
     }
 }
 
@@ -149,7 +163,8 @@ mod tests {
     #[test]
     fn the_time_of_what_is_counted_is_measured() {
         let span = Duration::from_millis(1);
-        let outcome = Round { mix: LatchMix::WriteOnly, threads: 1, span, bind: false }.visit::<Slow>();
+        let outcome =
+            Round { mix: LatchMix::WriteOnly, threads: 1, span, bind: false }.visit::<Slow>().unwrap();
         let most = 1.0 / SLOW.as_secs_f64();
         assert!(0.0 < outcome.per_s && outcome.per_s <= most, "{} {most}", outcome.per_s);
     }
@@ -160,7 +175,8 @@ mod tests {
         for mix in [LatchMix::WriteOnly, LatchMix::Mixed, LatchMix::Contended] {
             let measure = |span| {
                 let mut exclusion = Check::new("exclusion");
-                Round { mix, threads: 3, span, bind: false }.visit::<Nothing>().check("", &mut exclusion);
+                let round = Round { mix, threads: 3, span, bind: false };
+                round.visit::<Nothing>().unwrap().check("", &mut exclusion);
                 exclusion
             };
             let exclusion = until_enough(Duration::from_millis(20), measure, |exclusion| !exclusion.holds);

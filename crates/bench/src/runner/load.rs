@@ -11,6 +11,7 @@ use crate::{
     BenchError,
     engine::{Engine, Failure},
     observer::Observer,
+    threads::start_all,
     workload::{Loader, Workload},
 };
 
@@ -39,9 +40,9 @@ pub fn load(
         }
     };
     thread::scope(|scope| {
-        let loaders: Vec<_> = (0..threads.min(parts.try_into().unwrap_or(usize::MAX)))
-            .map(|_| scope.spawn(load_parts))
-            .collect();
+        let count = threads.min(parts.try_into().unwrap_or(usize::MAX));
+        let give_up = |_: &[_]| next.store(parts, Ordering::Relaxed);
+        let loaders = start_all(scope, count, |_| load_parts, give_up)?;
         while loaders.iter().any(|loader| !loader.is_finished()) {
             observer.loading(rows.load(Ordering::Relaxed), total);
             thread::sleep(LOOK_EVERY.min(Duration::from_millis(10)));

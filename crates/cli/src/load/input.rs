@@ -42,7 +42,8 @@ impl Input {
             let _ = waking.send(Err(broken_off()));
         })
         .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
-        thread::spawn(move || read_ahead(source, &sender));
+        let reader = thread::Builder::new().spawn(move || read_ahead(source, &sender));
+        reader.map_err(CliError::io("start the thread that reads the input"))?;
         Ok(Input { chunks, chunk: Cursor::default(), interrupted })
     }
 

@@ -186,7 +186,9 @@ impl Referee<'_> {
         let mut child = self.spawn(seed, fatal_write, random)?;
         let out = child.stdout.take();
         let threads = self.threads;
-        let reader = thread::spawn(move || listen(out, threads));
+        // The child ends where this does not go on: its pipe is closed.
+        let reader = thread::Builder::new().spawn(move || listen(out, threads));
+        let reader = reader.map_err(CliError::io("start the thread that listens to a child"))?;
         let end = Instant::now() + life;
         let is_alive = |child: &mut Child| matches!(child.try_wait(), Ok(None));
         while is_alive(&mut child) && Instant::now() < end {

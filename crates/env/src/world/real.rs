@@ -165,7 +165,7 @@ pub mod cell {
 /// Threads.
 pub mod thread {
     pub use std::thread::{
-        Builder, JoinHandle, ScopedJoinHandle, Thread, current, panicking, park, scope, sleep, spawn,
+        Builder, JoinHandle, Scope, ScopedJoinHandle, Thread, current, panicking, park, scope, sleep, spawn,
         yield_now,
     };
 

@@ -86,14 +86,21 @@ fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, Str
         .map_err(|error| format!("cannot start another process: {error}"))?;
     // Both are read beside the wait, so that a full pipe holds nobody up.
     let (out, errors) = (child.stdout.take(), child.stderr.take());
-    let complaints = thread::spawn(move || errors.map(last_of).unwrap_or_default());
-    let reader = thread::spawn(move || {
+    let listen = move || errors.map(last_of).unwrap_or_default();
+    let read = move || {
         let mut text = String::new();
         match out {
             Some(mut out) => out.read_to_string(&mut text).map(|_| text),
             None => Ok(text),
         }
-    });
+    };
+    let complaints = thread::Builder::new().spawn(listen);
+    let both = complaints.and_then(|complaints| Ok((complaints, thread::Builder::new().spawn(read)?)));
+    let (complaints, reader) = both.map_err(|error| {
+        // Nobody reads what it tells.
+        let _ = child.kill().and_then(|()| child.wait());
+        format!("cannot start a thread that reads what a run tells: {error}")
+    })?;
     let deadline = Instant::now() + run.longest + LOAD_AND_CHECK;
     let ended = wait_until(&mut child, deadline);
     let text = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
