@@ -16,9 +16,10 @@ use foreshore_env::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use serde_json::Value as Json;
 
 use crate::{
-    dump::cell::escape,
+    dump::cell::{Kind, escape},
     output::{CliError, json_line, judged, line, printable, shown_path},
 };
 use target::{Place, Target};
@@ -55,8 +56,9 @@ Examples:
   foreshore salvage bank.foreshore - --jsonl | gzip > saved.gz     the report goes to standard error then
   foreshore salvage bank.foreshore bank.saved --json | jq '.tables[].lost'
 
-Keys in the report are written with \\xNN for bytes that are not printable characters; a range of keys goes from its first key (from) to
-the one before which it ends (to); where it is open, that field is missing.
+Keys in the report are written as `dump` writes them: numbers and text as such, all others as text with \\xNN for a byte that is no
+printable character. A range of keys goes from its first key (from) to the one before which it ends (to); where it is open, that
+field is missing.
 
 What was at the end of the log's last file and is zeros now leaves no trace and is not reported.
 
@@ -102,15 +104,17 @@ struct Table {
     /// Whether name and types are those that it had.
     named: bool,
     lost: Vec<Gap>,
-    values_lost: Vec<String>,
+    values_lost: Vec<Json>,
+    #[serde(skip)]
+    keys: Kind,
 }
 
 #[derive(Serialize)]
 struct Gap {
     #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<String>,
+    from: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<String>,
+    to: Option<Json>,
 }
 
 /// Runs the subcommand.
@@ -167,11 +171,13 @@ fn save(salvage: &Salvage, target: &mut Target) -> Result<Vec<Table>, CliError> 
     let left = (0..found.len() as u64).rev();
     for (table, tables_left) in found.into_iter().zip(left) {
         let rows = target.save(salvage, &table, tables_left)?;
+        let keys = Kind::of(table.types.as_ref().map_or("bytes", |(key, _)| key));
         tables.push(Table {
             rows: rows.rows,
             named: table.types.is_some(),
-            lost: table.lost.iter().map(gap).collect(),
-            values_lost: rows.values_lost.iter().map(|key| escape(key)).collect(),
+            lost: table.lost.iter().map(|lost| gap(keys, lost)).collect(),
+            values_lost: rows.values_lost.iter().map(|key| keys.key_to_json(key)).collect(),
+            keys,
             table: table.name,
         });
     }
@@ -205,8 +211,9 @@ fn look(args: &SalvageArgs, disk: &Arc<dyn Disk>) -> Result<Salvage, CliError> {
     Ok(opened?)
 }
 
-fn gap(gap: &KeyGap) -> Gap {
-    Gap { from: (!gap.low.is_empty()).then(|| escape(&gap.low)), to: gap.high.as_deref().map(escape) }
+fn gap(keys: Kind, gap: &KeyGap) -> Gap {
+    let bound = |key: &[u8]| keys.bound_to_json(key);
+    Gap { from: (!gap.low.is_empty()).then(|| bound(&gap.low)), to: gap.high.as_deref().map(bound) }
 }
 
 fn outcome(args: &SalvageArgs, salvage: &Salvage, tables: Vec<Table>) -> Outcome {
@@ -276,13 +283,16 @@ fn text(outcome: &Outcome) -> String {
     for table in &outcome.tables {
         add(format!("{}: {} records saved", escape(table.table.as_bytes()), table.rows));
         for gap in table.lost.iter().take(MOST_NAMED) {
-            let from = gap.from.as_ref().map_or("the first".to_owned(), |key| format!("{key:?}"));
-            let to = gap.to.as_ref().map_or("the end".to_owned(), |key| format!("before {key:?}"));
+            let from = gap.from.as_ref().map_or("the first".to_owned(), |key| shown(table.keys, key));
+            let to = gap
+                .to
+                .as_ref()
+                .map_or("the end".to_owned(), |key| format!("before {}", shown(table.keys, key)));
             add(format!("  lost: keys from {from} to {to}"));
         }
         more(&mut add, table.lost.len(), "ranges of keys");
         for key in table.values_lost.iter().take(MOST_NAMED) {
-            add(format!("  lost: the value of {key:?}"));
+            add(format!("  lost: the value of {}", shown(table.keys, key)));
         }
         more(&mut add, table.values_lost.len(), "values");
     }
@@ -301,6 +311,15 @@ fn text(outcome: &Outcome) -> String {
     };
     add(format!("{verdict}: {rows} records of {} tables {place}", tables.len()));
     text
+}
+
+/// A key for people: bytes in quotation marks, with the escapes that they have already, everything else as in JSON.
+fn shown(keys: Kind, key: &Json) -> String {
+    let escaped = match keys {
+        Kind::Bytes => key.as_str(),
+        _ => key.get("bytes").and_then(Json::as_str),
+    };
+    escaped.map_or_else(|| key.to_string(), |bytes| format!("\"{}\"", bytes.replace('"', "\\x22")))
 }
 
 /// How many there are beyond those that were named.

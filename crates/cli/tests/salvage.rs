@@ -188,9 +188,13 @@ fn a_lost_leaf_costs_its_own_keys_and_says_which() {
     assert!(!lost.is_empty() && lost.len() < 200, "{lost:?}");
     let gaps = report["tables"][0]["lost"].as_array().unwrap();
     assert_eq!(gaps.len(), 1, "{report}");
+    let [from, to] = ["from", "to"].map(|end| gaps[0][end].as_u64().unwrap_or_else(|| panic!("{report}")));
+    assert!((from..to).contains(&lost[0]) && (from..to).contains(lost.last().unwrap()), "{report}");
+    assert!(keys.iter().all(|key| !(from..to).contains(key)), "{report}");
     let text = scene.run(&["salvage", "db", "again"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("  lost: keys from ") && text.contains("not everything was saved"), "{text}");
+    let named = text.contains(&format!("  lost: keys from {from} to before {to}\n"));
+    assert!(named && text.contains("not everything was saved"), "{text}");
 }
 
 #[test]
@@ -203,6 +207,48 @@ fn a_lost_chunk_costs_its_value() {
     let table = &report["tables"][1];
     let lost = table["values_lost"].as_array().unwrap().len();
     assert!(lost > 0 && table["rows"] == 6 - lost, "{report}");
+    let lost: Vec<u64> =
+        table["values_lost"].as_array().unwrap().iter().map(|key| key.as_u64().unwrap()).collect();
+    let saved = Database::open(scene.directory.path().join("saved")).unwrap();
+    let left = saved.transact(|tx| {
+        (0..6)
+            .map(|key| Ok((key, tx.get(LONG, key)?.is_some())))
+            .collect::<Result<Vec<_>, foreshore::Error>>()
+    });
+    let missing: Vec<u64> =
+        left.unwrap().into_iter().filter(|(_, is_there)| !is_there).map(|(key, _)| key.into()).collect();
+    assert_eq!(lost, missing, "{report}");
+    saved.close().unwrap();
+}
+
+/// Backslashes of escaped keys were doubled once more, and an encoded text stood in the report as its bytes.
+#[test]
+fn lost_keys_are_written_as_a_dump_has_them() {
+    const TEXT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("text");
+    const BYTES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bytes");
+    let scene = Scene { directory: tempfile::tempdir().unwrap() };
+    let db = Database::open(scene.database()).unwrap();
+    let long = [1; 6000];
+    db.transact(|tx| {
+        tx.put(TEXT, r#"al\ice "ü""#, &long[..])?;
+        tx.put(BYTES, b"\0\\\"\xff".as_slice(), &long[..]).map(drop)
+    })
+    .unwrap();
+    db.close().unwrap();
+    scene.spoil(&scene.pages(1, 0));
+    let report = scene.run(&["salvage", "db", "saved", "--json"]).stdout;
+    let report: Json = serde_json::from_slice(&report).unwrap();
+    let lost = |table: &str| {
+        let mut tables = report["tables"].as_array().unwrap().iter();
+        tables.find(|found| found["table"] == table).unwrap()["values_lost"].clone()
+    };
+    assert_eq!(lost("text"), serde_json::json!([r#"al\ice "ü""#]), "{report}");
+    assert_eq!(lost("bytes"), serde_json::json!([r#"\x00\\"\xff"#]), "{report}");
+    let text = String::from_utf8(scene.run(&["salvage", "db", "again"]).stdout).unwrap();
+    for key in [r#""al\\ice \"ü\"""#, r#""\x00\\\x22\xff""#] {
+        let line = format!("  lost: the value of {key}");
+        assert!(text.lines().any(|told| told == line), "{line}: {text}");
+    }
 }
 
 /// In the place of the data file there is something else: nothing is read through it, nobody waits for its other end,

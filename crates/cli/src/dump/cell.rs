@@ -78,6 +78,15 @@ macro_rules! conversions {
                 json.unwrap_or_else(|| json!({ "bytes": escape(bytes) }))
             }
 
+            /// How many bytes each encoded key has, if all have as many.
+            fn key_width(self) -> Option<usize> {
+                match self {
+                    $(Kind::$kind => Some(size_of::<$ty>()),)*
+                    Kind::Bool => Some(1),
+                    Kind::F32 | Kind::F64 | Kind::Str | Kind::Bytes => None,
+                }
+            }
+
             /// An encoded value as JSON.
             pub(crate) fn value_to_json(self, bytes: &[u8]) -> Json {
                 let json = match self {
@@ -150,6 +159,14 @@ macro_rules! conversions {
 for_integers!(conversions);
 
 impl Kind {
+    /// Where a range of keys begins or ends, as the key that comes first from there on: between two pages stands no
+    /// more of one than tells their keys apart, which may be too short for a number.
+    pub(crate) fn bound_to_json(self, bytes: &[u8]) -> Json {
+        let mut whole = bytes.to_vec();
+        whole.resize(bytes.len().max(self.key_width().unwrap_or(0)), 0);
+        self.key_to_json(&whole)
+    }
+
     fn or_bytes(self, bytes: Option<Vec<u8>>, json: &Json) -> Result<Vec<u8>, String> {
         match (bytes, json.get("bytes").and_then(Json::as_str)) {
             (Some(bytes), _) => Ok(bytes),
@@ -322,6 +339,12 @@ mod tests {
         assert_eq!(Kind::Bytes.key_to_json(b"\0a\\\xFF"), json!("\\x00a\\\\\\xff"));
         assert_eq!(Kind::Str.key_to_json(b"\xFF"), json!({ "bytes": "\\xff" }));
         assert_eq!(Kind::U16.key_from_text(" 7 "), Ok(vec![0, 7]));
+        // What is no whole number is the least that begins so.
+        assert_eq!(Kind::U32.bound_to_json(&[0, 1]), json!(1 << 16));
+        assert_eq!(Kind::I16.bound_to_json(&[0x7F]), json!(-256));
+        assert_eq!(Kind::U16.bound_to_json(&[0, 7]), json!(7));
+        assert_eq!(Kind::U8.bound_to_json(&[7, 0]), json!({ "bytes": "\\x07\\x00" }));
+        assert_eq!(Kind::Str.bound_to_json(b"al"), json!("al"));
     }
 
     #[test]
