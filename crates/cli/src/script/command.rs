@@ -79,6 +79,7 @@ enum IsolationName {
 #[serde(rename_all = "snake_case")]
 enum DurabilityName {
     Sync,
+    Pipelined,
     Lazy,
 }
 
@@ -94,6 +95,7 @@ impl Begin {
     pub(super) fn durability(&self) -> Option<Durability> {
         self.durability.as_ref().map(|name| match name {
             DurabilityName::Sync => Durability::Sync,
+            DurabilityName::Pipelined => Durability::Pipelined,
             DurabilityName::Lazy => Durability::Lazy,
         })
     }

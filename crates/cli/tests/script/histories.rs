@@ -146,7 +146,7 @@ impl Stage<'_> {
                 };
                 client.seen.clear();
                 self.tell("invoke", client);
-                let durability = if self.random.below(4) == 0 { "sync" } else { "lazy" };
+                let durability = ["sync", "pipelined", "lazy", "lazy"][self.random.below(4) as usize];
                 json!({"op": "begin", "isolation": self.isolation, "durability": durability})
             }
             Next::Get(step) if step == client.steps.len() => json!({"op": "commit"}),

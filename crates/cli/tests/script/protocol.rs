@@ -14,6 +14,31 @@ fn begin_both(player: &mut Player) {
 }
 
 #[test]
+fn commits_of_every_durability_are_there_when_the_script_has_ended() {
+    let mut player = Player::new();
+    for durability in ["sync", "pipelined", "lazy"] {
+        for key in ["k", durability] {
+            player.ok(durability, "begin", json!({"durability": durability}));
+            player.ok(durability, "put", json!({"key": key, "value": durability}));
+            player.ok(durability, "commit", json!({}));
+        }
+        // Its locks are free: nobody else has to wait.
+        player.ok("other", "begin", json!({"durability": "lazy"}));
+        assert_eq!(player.ok("other", "get", json!({"key": "k"}))["value"], durability);
+        player.ok("other", "commit", json!({}));
+    }
+    player.fails("main", "begin", json!({"durability": "eventual"}), "malformed");
+    let (_, status, directory) = player.end();
+    assert_eq!(status, 1, "one line was no command");
+    let db = Database::open(directory.path().join("db")).unwrap();
+    let table: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("default");
+    for key in ["sync", "pipelined", "lazy"] {
+        let value = db.transact(|tx| tx.get(table, key.as_bytes())).unwrap();
+        assert_eq!(value.as_deref(), Some(key.as_bytes()));
+    }
+}
+
+#[test]
 fn every_operation_answers_with_its_result() {
     let mut player = Player::new();
     let begun = player.ok("a", "begin", json!({"id": 7, "label": "all", "isolation": "serializable"}));
