@@ -21,7 +21,8 @@ impl Tried {
             | Command::Simulate(_)
             | Command::Experiment(_)
             | Command::Report(_)
-            | Command::Torture(_) => return None,
+            | Command::Torture(_)
+            | Command::Completions(_) => return None,
             Command::Verify(_) => ("verify", "check it by Database::verify"),
             Command::Backup(_) => ("backup", "copy it by Database::backup"),
             Command::Salvage(_) => ("salvage", "read what can be read of it"),

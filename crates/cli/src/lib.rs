@@ -9,6 +9,7 @@
 mod backup;
 mod bench;
 mod compact;
+mod completions;
 mod directory;
 mod dump;
 mod experiment;
@@ -86,6 +87,7 @@ enum Command {
     Compact(compact::CompactArgs),
     Drop(compact::DropArgs),
     Script(script::ScriptArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// A file that would grow beyond the shell's limit (`ulimit -f`) is to be an error that names the file, not the end of
@@ -125,6 +127,7 @@ pub fn main() -> ExitCode {
         Command::Compact(args) => compact::run(args),
         Command::Drop(args) => compact::run_drop(args),
         Command::Script(args) => script::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     directory::await_interruption();
     result.unwrap_or_else(|error| {

@@ -1,6 +1,7 @@
 //! Every command of the program, found through its help: what it makes of mistakes, for people and for programs.
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -281,4 +282,22 @@ fn what_is_not_there_is_told_with_the_next_step() {
     }
     let output = foreshore_in(directory.path(), &["load", "shop", "absent.csv", "--json"]);
     assert!(failure(&output)["message"].as_str().unwrap().ends_with("next: check the path"));
+}
+
+#[test]
+fn the_completions_of_every_shell_name_every_command() {
+    let commands = commands();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = foreshore(&["completions", shell]);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{shell}");
+        let script = text(&output.stdout);
+        let named: BTreeSet<&str> =
+            script.split(|symbol: char| !symbol.is_ascii_alphanumeric() && symbol != '-').collect();
+        for word in commands.iter().flatten() {
+            assert!(named.contains(word.as_str()), "{shell}: {word}");
+        }
+        // Fish has options without their hyphens.
+        let has_options = named.contains("--durability") || named.contains("durability");
+        assert!(named.contains("completions") && has_options, "{shell}");
+    }
 }
