@@ -12,6 +12,11 @@
 //! [`CONVOY`](convoy::CONVOY) threads for each processor, and processors are busy, no more transactions are let in than
 //! there are processors. That limit rises while these have time to spare, and falls again when they have none.
 //!
+//! The same holds for room in the log's buffer. Many threads that write much fill it faster than it is written: then
+//! most of them stand in the middle of their transactions, each for a few more bytes, and whoever is passed by the
+//! others for long keeps the log from being shortened. So waits for room there count like those for locks, and whoever
+//! ends a transaction that has written while others wait for room belongs to the crowd.
+//!
 //! Threads that are let in have *turns*: one runs its transactions one after another for [`TURN`], and then lets in the
 //! next. As long as nobody is in the way there is no limit and nothing is counted: a transaction reads one word that
 //! nobody writes.
@@ -23,7 +28,7 @@
 //! none: the limit stays at the number of processors.
 //!
 //! The limit is for the crowd alone: for threads that have lately been victims, and in a convoy those that have waited
-//! for locks. Others, which read another table say, come and go as ever. A thread has left the crowd when it was in
+//! for locks or have crowded the log. Others, which read another table say, come and go as ever. A thread has left the crowd when it was in
 //! nobody's way in [`PROBATION`](crowd::PROBATION) runs and for [`MEMORY`].
 //!
 //! DB-9: a transaction that waits here has no lock yet, nor has its thread a turn. When nobody has left for
@@ -57,9 +62,10 @@ use queue::{NEW, Queue, Seat};
 
 /// How long nobody may have left until all who wait go in.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How many transactions pass beside the crowd for one that looks whether the crowd has gone, and how many have waited
-/// for one that looks whether they are many.
+/// How many transactions pass beside the crowd for one that looks whether the crowd has gone.
 const PASSES: u32 = 64;
+/// How many transactions have waited for one that looks whether they are many.
+const WAITS: u32 = 8;
 /// No limit.
 const FREE: u32 = u32::MAX;
 /// Victims without a limit after which is asked how many transactions have committed meanwhile.
@@ -78,14 +84,14 @@ pub(crate) struct Admission {
     least: u32,
     /// [`FREE`], or how many run at a time; changed with `state` locked.
     limit: AtomicU32,
-    /// A thread that waits for a lock belongs to the crowd. Changed with `state` locked.
+    /// A thread that waits for a lock, or crowds the log, belongs to the crowd. Changed with `state` locked.
     convoy: AtomicBool,
     state: Mutex<State>,
     /// Transactions that had to wait here; for [`Stats`](crate::Stats) only.
     waits: AtomicU64,
     /// Transactions beside the crowd, while there is a limit.
     passes: AtomicU32,
-    /// Transactions that have waited for locks beside the crowd.
+    /// Transactions that have waited beside the crowd.
     waiters: AtomicU32,
 }
 
@@ -275,14 +281,14 @@ impl Admission {
         (state.victims, state.commits) = (0, commits);
     }
 
-    /// A transaction has had to wait for a lock; `waited`: for how long all have, since the database was opened, if it
-    /// comes to that.
+    /// A transaction has had to wait for a lock, or crowds the log; `waited`: for how long all have, since the database
+    /// was opened, if it comes to that.
     #[cold]
     pub(crate) fn note_wait(&self, waited: impl FnOnce() -> Duration) {
         // Relaxed, both: it only has to come to it soon, and now and then.
         if self.convoy.load(Ordering::Relaxed) {
             join(self.number);
-        } else if self.waiters.fetch_add(1, Ordering::Relaxed).is_multiple_of(PASSES) {
+        } else if self.waiters.fetch_add(1, Ordering::Relaxed).is_multiple_of(WAITS) {
             self.look_for_convoy(|at| Some(Pace { at, waited: waited(), computed: computed()? }));
         }
     }

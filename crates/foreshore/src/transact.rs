@@ -254,10 +254,11 @@ pub(crate) fn run<R, C>(
                 footprint.and_then(|footprint| plan::follow(&mut tx, footprint)).and_then(|()| body(&mut tx))
             }
         };
-        if tx.txn().has_waited()
-            && let Some(admission) = admission
+        if let Some(admission) = admission
+            && (tx.txn().has_waited() || tx.txn().crowds_log())
         {
-            admission.note_wait(|| session.engine().locks().waited());
+            let engine = session.engine();
+            admission.note_wait(|| engine.locks().waited() + engine.log().waited());
         }
         let commit = |tx: Transaction| {
             // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it

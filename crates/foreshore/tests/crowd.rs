@@ -1,14 +1,18 @@
 //! A crowd that wants the same few records: it is let in by degrees, and nobody waits for himself. One that sleeps is
-//! not held back.
+//! not held back. And a crowd that fills the log faster than it is written.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use foreshore::{Database, Durability, Options, Result, TableDefinition};
 use foreshore_env::random::Xorshift;
+use foreshore_testkit::FaultyDisk;
 
 const HOT: TableDefinition<u64, u64> = TableDefinition::new("hot");
 const RECORDS: u64 = 16;
@@ -136,6 +140,42 @@ fn a_convoy_takes_turns() {
     assert_eq!(sum(&db), times * threads * rounds);
     assert_eq!(db.stats().deadlocks, 0);
     assert_eq!(db.stats().admission_waiting, 0);
+}
+
+/// As it was, most of them stood in the middle of their transactions, each for a few more bytes; the longest ones took
+/// seconds, and kept the log from being shortened.
+#[test]
+fn whoever_fills_the_log_faster_than_it_is_written_takes_turns() {
+    const OWN: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("own");
+    const ROWS: u64 = 100;
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let options = Options {
+        durability: Durability::Lazy,
+        log_buffer_bytes: 256 << 10,
+        log_segment_bytes: 1 << 20,
+        log_bytes: 256 << 20,
+        ..Options::default()
+    };
+    let db = Database::builder().options(options).disk(Arc::new(FaultyDisk::new())).open("/db").unwrap();
+    let write = |writer: u64, round: u8| {
+        let value = [round; 1000];
+        db.transact(|tx| (0..ROWS).try_for_each(|row| tx.put(OWN, (writer, row), &value[..]).map(drop)))
+    };
+    // Makes the table.
+    write(0, 0).unwrap();
+    let begun = Instant::now();
+    // Whether a crowd comes about depends on what else this machine does.
+    while db.stats().admission_waits == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(180), "nobody has waited for a turn: {:?}", db.stats());
+        thread::scope(|scope| {
+            for writer in 0..16 * processors {
+                let write = &write;
+                scope.spawn(move || (0..20).for_each(|round| write(writer, round).unwrap()));
+            }
+        });
+    }
+    let stats = db.stats();
+    assert_eq!((stats.lock_waits, stats.admission_waiting), (0, 0), "{stats:?}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ use foreshore_env::{
     CachePadded, hint,
     sync::{
         Condvar, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -100,6 +100,11 @@ pub(crate) struct Core {
     write_wanted: AtomicBool,
     /// The flusher sleeps until an append wakes it.
     doze: Doze,
+    /// How many wait for room in the ring, or for space on the disk. Changed with `waiting` locked. Relaxed: what is done
+    /// about them is done with that.
+    awaiting_room: AtomicUsize,
+    /// For how long they have waited, in nanoseconds.
+    waited_ns: AtomicU64,
     /// Who waits, and for what.
     waiting: Mutex<Waiting>,
     /// Whoever makes a batch durable holds it: the flusher, or a leader (`lead.rs`). Nobody waits for it, for `waiting`
@@ -154,6 +159,8 @@ impl Core {
             cause: OnceLock::new(),
             write_wanted: AtomicBool::new(false),
             doze: Doze::default(),
+            awaiting_room: AtomicUsize::new(0),
+            waited_ns: AtomicU64::new(0),
             waiting: Mutex::new(Waiting::new(timer)),
             flusher: Mutex::new(Flusher::new(tail, sealed)),
             pen: Mutex::new(Pen::new(last)),

@@ -7,7 +7,7 @@ use foreshore_env::{
     disk::Disk,
     sync::{Arc, Mutex},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -173,6 +173,18 @@ impl Log {
     /// all want. Until `deadline` at most; whether there is room.
     pub fn await_room(&self, urgency: Urgency, bytes: u64, deadline: Option<Instant>) -> bool {
         self.core.await_room(urgency, bytes, deadline)
+    }
+
+    /// Whether somebody waits for room in the buffer, or for space on the disk, now. A figure.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.core.awaiting_room() > 0
+    }
+
+    /// For how long these were waited for by now, all threads together, since the log was opened; those that have slept
+    /// since they last looked are not in it.
+    pub fn waited(&self) -> Duration {
+        self.core.waited()
     }
 
     /// Returns when the record that starts at `lsn`, and so everything before it, is durable. One sync serves all who

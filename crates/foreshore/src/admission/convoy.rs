@@ -1,15 +1,15 @@
-//! Whether threads that wait for locks form a convoy.
+//! Whether threads that wait for locks, or for room in the log, form a convoy.
 
 use foreshore_env::time::{Duration, Instant};
 
 use super::limit::SPELL;
 
-/// Threads that wait for locks, to a processor, that make a convoy.
+/// Threads that wait, to a processor, that make a convoy.
 pub(super) const CONVOY: u32 = 2;
 /// After a limit has gone a convoy makes a new one only after so long.
 const LULL: Duration = Duration::from_secs(2);
 
-/// How long transactions have waited for locks, all together, and this process has computed, by then.
+/// How long transactions have waited for locks and for room in the log, all together, and this process has computed, by then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) at: Instant,

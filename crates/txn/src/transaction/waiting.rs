@@ -27,4 +27,9 @@ impl Txn {
     pub fn has_waited(&self) -> bool {
         self.session.owner.has_waited()
     }
+
+    /// Whether it has filled the log's buffer with others, some of whom wait for room there now.
+    pub fn crowds_log(&self) -> bool {
+        self.session.has_records() && self.session.core().log.is_awaited()
+    }
 }

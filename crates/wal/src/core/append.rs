@@ -6,7 +6,7 @@
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_env::{
     sync::{MutexGuard, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{Core, LAST_POSITION, OPEN, wait::Waiting};
@@ -195,6 +195,16 @@ impl Core {
         true
     }
 
+    /// How many wait for room, or for space.
+    pub(crate) fn awaiting_room(&self) -> usize {
+        self.awaiting_room.load(Ordering::Relaxed)
+    }
+
+    /// For how long that was waited for.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
+    }
+
     #[cold]
     fn claim_when_there_is_room(&self, request: Request) -> Result<Claim<'_>> {
         let mut waiting = self.waiting.lock();
@@ -226,12 +236,15 @@ impl Core {
     ) -> MutexGuard<'a, Waiting> {
         self.write_wanted.store(true, Ordering::Relaxed);
         self.writing.notify_one();
-        waiting.for_space += 1;
+        let begun = Instant::now();
+        self.awaiting_room.fetch_add(1, Ordering::Relaxed);
         waiting = match deadline {
             Some(deadline) => self.space.wait_until(waiting, deadline),
             None => self.space.wait(waiting),
         };
-        waiting.for_space -= 1;
+        self.awaiting_room.fetch_sub(1, Ordering::Relaxed);
+        let waited = begun.elapsed().as_nanos();
+        self.waited_ns.fetch_add(u64::try_from(waited).unwrap_or(u64::MAX), Ordering::Relaxed);
         waiting
     }
 

@@ -160,11 +160,13 @@ fn a_buffer_full_behind_a_stalled_append_goes_on_when_that_ends() {
                     }
                 });
             }
-            eventually("nobody waits for room", || core.waiting.lock().for_space >= 16);
+            eventually("nobody waits for room", || core.awaiting_room() >= 16);
             thread::sleep(Duration::from_millis(30));
             assert_eq!(core.ring.written(), FIRST_LSN.0);
             publish(claim);
         });
+        assert_eq!(core.awaiting_room(), 0);
+        assert!(core.waited() >= 16 * Duration::from_millis(30));
         core.shut(Stop::Flushed);
         flusher.join().unwrap();
         assert_eq!(core.durable(), core.tail());
@@ -224,12 +226,12 @@ fn whoever_sleeps_for_room_does_not_count_on_those_who_were_woken() {
             for _ in 0..8 {
                 scope.spawn(|| core.await_room(Urgency::Ending, room, None));
             }
-            eventually("nobody waits for room", || core.waiting.lock().for_space == 8);
+            eventually("nobody waits for room", || core.awaiting_room() == 8);
             drop(pen);
-            eventually("nobody was woken", || core.waiting.lock().for_space < 8);
+            eventually("nobody was woken", || core.awaiting_room() < 8);
             thread::sleep(Duration::from_millis(20));
             publish(claim);
-            let all_woken = happens(|| core.waiting.lock().for_space == 0);
+            let all_woken = happens(|| core.awaiting_room() == 0);
             core.shut(Stop::Now);
             all_woken
         });
@@ -248,7 +250,7 @@ fn an_append_that_dies_poisons_and_wakes_all() {
             let waiter = scope.spawn(|| core.flush(after, None));
             let fillers: Vec<_> =
                 (0..2).map(|_| scope.spawn(|| while append(&core, 60_000).is_ok() {})).collect();
-            eventually("nobody waits for room", || core.waiting.lock().for_space == 2);
+            eventually("nobody waits for room", || core.awaiting_room() == 2);
             drop(claim);
             assert!(waiter.join().unwrap().is_err());
             for filler in fillers {
@@ -277,7 +279,7 @@ fn who_waits_for_space_goes_on_when_some_is_made() {
             let waits = happens(|| {
                 let waiting = core.waiting.lock();
                 let is_idle = waiting.flusher_sleeps && !core.write_wanted.load(Ordering::Relaxed);
-                waiting.for_space == 1 && is_idle && core.ring.written() == core.tail()
+                core.awaiting_room() == 1 && is_idle && core.ring.written() == core.tail()
             });
             let before = appended.load(Ordering::Relaxed);
             core.store.reserve().unwrap();

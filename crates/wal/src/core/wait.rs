@@ -31,8 +31,6 @@ pub(super) struct Waiting {
     pub(super) batch_end: u64,
     /// Who waits for batches, and whom the flusher waits for.
     pub(super) gathering: Gathering,
-    /// How many wait for room.
-    pub(super) for_space: usize,
     /// Spares are to be made.
     space_wanted: bool,
     /// A batch is to be made durable, though nobody waits for it: a segment has ended.
@@ -297,11 +295,11 @@ impl Core {
     /// Room was made in the ring: of those who wait for it as many are woken as will take that much at once; all when
     /// it is no longer crowded, which it is in the end, because the writer goes on until then.
     pub(super) fn room_was_made(&self, bytes: u64) {
-        let waiting = self.waiting.lock();
+        let _waiting = self.waiting.lock();
         if !self.is_crowded() {
             return self.space.notify_all();
         }
-        for _ in 0..waiting.for_space.min(1 + (bytes / BYTES_FOR_EACH) as usize) {
+        for _ in 0..self.awaiting_room().min(1 + (bytes / BYTES_FOR_EACH) as usize) {
             self.space.notify_one();
         }
     }
@@ -309,7 +307,8 @@ impl Core {
     /// The writer has come as far as it could: it goes on if somebody waits for room in a ring that is still crowded.
     /// Those who were woken may append nothing, and so would not ask for it.
     pub(super) fn has_written(&self) {
-        if self.waiting.lock().for_space > 0 && self.is_crowded() {
+        let _waiting = self.waiting.lock();
+        if self.awaiting_room() > 0 && self.is_crowded() {
             self.still_crowded();
         }
     }
