@@ -319,7 +319,12 @@ mod tests {
                 }
             });
             // No spare segment is made while nothing is synced.
-            let is_full = happens(&|| !core.pool.has_log_room(Urgency::Work));
+            let stands_still = || {
+                let tail = core.log.tail();
+                thread::sleep(Duration::from_millis(100));
+                !core.pool.has_log_room(Urgency::Work) && core.log.tail() == tail
+            };
+            let is_full = happens(&stands_still);
             let undone = patiently(core, || fails_until(5 * UNDO_TRIES));
             is_over.store(true, Ordering::Relaxed);
             disk.hold_syncs(false);

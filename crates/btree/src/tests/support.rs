@@ -89,7 +89,12 @@ impl Rig {
                 }
             });
             // No spare segment is made while nothing is synced.
-            let is_full = happens(&|| !self.env.has_room(), FAR);
+            let stands_still = || {
+                let tail = self.log.tail();
+                thread::sleep(Duration::from_millis(100));
+                !self.env.has_room() && self.log.tail() == tail
+            };
+            let is_full = happens(&stands_still, FAR);
             let runs = scope.spawn(run);
             let ends = happens(&|| runs.is_finished(), limit);
             let is_full = is_full && !self.env.has_room();

@@ -166,7 +166,12 @@ mod tests {
                 }
             });
             // No spare segment is made while nothing is synced.
-            let is_full = happens(|| !has_room(), Duration::from_secs(60));
+            let stands_still = || {
+                let tail = log.tail();
+                thread::sleep(Duration::from_millis(100));
+                !has_room() && log.tail() == tail
+            };
+            let is_full = happens(stands_still, Duration::from_secs(60));
             let ending = scope.spawn(|| end(txn));
             let ended = happens(|| ending.is_finished(), Duration::from_secs(5));
             let is_full = is_full && !has_room();
