@@ -93,6 +93,7 @@ pub fn run_log(run: &LogRun, mut row: impl FnMut(&LogRow)) -> Result<Vec<LogRow>
     Ok(rows)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failure(error: StorageError) -> BenchError {
     BenchError::Engine(Failure::fatal(error.to_string()))
 }

@@ -124,8 +124,10 @@ impl Directory {
     /// Keeps a temporary directory, too, as evidence of what was found: no interruption removes it from now on. If one
     /// has begun to, what was found may be that alone: then this does not return, and the program ends.
     pub(crate) fn keep(&self) {
-        let is_evidence = self.fate.lock().found();
-        while !is_evidence {
+        if self.fate.lock().found() {
+            return;
+        }
+        loop {
             thread::sleep(Duration::from_millis(10));
         }
     }

@@ -244,7 +244,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         };
         let classes = campaign.run(classes)?;
         await_interruption();
-        return finish(&args, seed, directory, classes);
+        return finish(&args, seed, &directory, classes);
     }
     let referee = Referee {
         workload: workload.as_ref(),
@@ -287,7 +287,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
 fn finish(
     args: &TortureArgs,
     seed: u64,
-    directory: Directory,
+    directory: &Directory,
     classes: Vec<ClassReport>,
 ) -> Result<ExitCode, CliError> {
     let passed = classes.iter().all(ClassReport::passed);
