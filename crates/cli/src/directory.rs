@@ -48,7 +48,7 @@ enum Fate {
     Temporary,
     /// It stays, as the user has named it.
     Named,
-    /// It stays, though it is a temporary one: something was found in it.
+    /// It stays: something was found.
     Evidence,
     /// An interruption has begun to remove it.
     Ending,
@@ -57,7 +57,7 @@ enum Fate {
 impl Fate {
     /// That something was found in the directory; whether that was before anything of it was removed.
     fn found(&mut self) -> bool {
-        if *self == Fate::Temporary {
+        if matches!(*self, Fate::Temporary | Fate::Named) {
             *self = Fate::Evidence;
         }
         *self != Fate::Ending
@@ -190,7 +190,10 @@ fn interrupted_in(path: &Path, fate: &Mutex<Fate>) -> CliError {
         Fate::Named => {
             left(format!("what is in {} stays there; remove it before the next run", path.display()))
         }
-        Fate::Evidence => left(format!("something was found; the evidence stays in {}", path.display())),
+        Fate::Evidence if path.exists() => {
+            left(format!("something was found; what there is of the evidence stays in {}", path.display()))
+        }
+        Fate::Evidence => left("something was found".to_owned()),
     }
 }
 

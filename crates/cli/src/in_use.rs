@@ -14,7 +14,7 @@ pub(crate) struct Tried {
 }
 
 impl Tried {
-    /// `None`: a subcommand that has databases of its own.
+    /// `None`: a subcommand that has databases of its own, or none.
     pub(crate) fn of(command: &Command) -> Option<Tried> {
         let (command, instead) = match command {
             Command::Bench(_)

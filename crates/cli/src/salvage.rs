@@ -57,8 +57,8 @@ Examples:
   foreshore salvage bank.foreshore bank.saved --json | jq '.tables[].lost'
 
 Keys in the report are written as `dump` writes them: numbers and text as such, all others as text with \\xNN for a byte that is no
-printable character. A range of keys goes from its first key (from) to the one before which it ends (to); where it is open, that
-field is missing.
+printable character, and bytes that are no key of the table's type, such as a part of a character, as {\"bytes\":\"...\"}. A range of
+keys goes from its first key (from) to the one before which it ends (to); where it is open, that field is missing.
 
 What was at the end of the log's last file and is zeros now leaves no trace and is not reported.
 

@@ -136,10 +136,11 @@ pub struct Options {
     /// Whether [`Database::transact`](crate::Database::transact) lets fewer transactions run at a time when more than
     /// one in twenty is the victim of a deadlock: about as many as stay below that, but no fewer than there are
     /// processors under the policies `wait_die`, `wound_wait` and `no_wait`, where transactions give way before they
-    /// wait. And no more than there are processors run at a time, when more than twice as many wait for locks and the
-    /// processors are busy: threads then take turns of a millisecond. Only threads that have lately been victims, or
-    /// have waited for locks, wait to be let in, before their transaction has any lock; and none goes on waiting once
-    /// no thread has come out for 250 ms. Default: true.
+    /// wait. And no more than there are processors run at a time, when more than twice as many wait for locks, or for
+    /// room in the log's buffer, and the processors are busy: threads then take turns of a millisecond. Only threads
+    /// that have lately been victims, or have waited for locks, or have written while others waited for room in the
+    /// log, wait to be let in, before their transaction has any lock; and none goes on waiting once no thread has come
+    /// out for 250 ms. Default: true.
     pub admission_control: bool,
     /// How long a transaction waits for a lock before the operation fails, unless it says otherwise; 0 for as long as
     /// it takes (10 s within the body of another transaction). Deadlocks are found without a limit. Default: 0s.
