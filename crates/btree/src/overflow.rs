@@ -125,8 +125,8 @@ impl BTree {
     /// nobody's failure: a compaction purges what was left.
     ///
     /// It waits for room in the log and for latches as long as the session's patience lasts (BTREE-13), which is not to
-    /// be endless. `ids` are then those that are to be purged later, because that had an end, or because a check of the
-    /// tree was under way.
+    /// be endless. `ids` are then those that are to be purged later, because that had an end, or others took the
+    /// room again and again, or the log has failed.
     #[cold]
     pub fn purge_long_values(&self, session: &impl Session, ids: &mut Vec<u64>) {
         let tree = self.tree();

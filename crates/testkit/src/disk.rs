@@ -88,10 +88,20 @@ struct Faults {
     sync_delay: std::time::Duration,
     /// Syncs wait until this is over.
     syncs_held: bool,
-    /// No file can be opened.
-    out_of_files: bool,
+    /// So many more files can be opened; `None`: no end.
+    files_left: Option<u32>,
     /// Syncs of files in this directory, and below it, do nothing and say that they did.
     lying: Option<PathBuf>,
+}
+
+impl Faults {
+    /// Whether one more file may be opened, which is counted.
+    fn take_file(&mut self) -> bool {
+        let Some(left) = &mut self.files_left else { return true };
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
+        may
+    }
 }
 
 /// A fault that somebody has met.
@@ -193,7 +203,12 @@ impl FaultyDisk {
     /// Lets whatever has to open something fail, as in a process that has as many open files as it may, until this is
     /// called with `false`.
     pub fn set_out_of_files(&self, out_of_files: bool) {
-        self.state.lock().faults.out_of_files = out_of_files;
+        self.set_files_left(out_of_files.then_some(0));
+    }
+
+    /// As [`FaultyDisk::set_out_of_files`], after so many more have been opened. `None`: no end.
+    pub fn set_files_left(&self, files: Option<u32>) {
+        self.state.lock().faults.files_left = files;
     }
 
     /// What [`FaultyDisk::set_free_space`] has left, in bytes.

@@ -81,7 +81,7 @@ struct Wanted {
     end: Option<TxnId>,
     /// One is being ended.
     ending: bool,
-    /// Dropped tables have pages to be freed.
+    /// Dropped tables, or long values that were left (TXN-43), have pages to be freed.
     reaper: bool,
     stop: bool,
     /// Why the checkpointer's last attempt failed, if it did.

@@ -30,7 +30,7 @@ use crate::{
 
 /// Leaves or pages of a slice.
 const SLICE: usize = 256;
-/// How long a slice waits for the volume, and for latches.
+/// How long a slice waits for the volume, for latches and for room in the log.
 const SLICE_WAIT: Duration = Duration::from_secs(60);
 /// How long the move of a root waits until nobody uses its table; a thread that comes meanwhile waits behind it.
 const ROOT_WAIT: Duration = Duration::from_millis(200);
@@ -243,7 +243,7 @@ impl<'e> Work<'e> {
         }
     }
 
-    /// Moves the root of a table, as one who drops the table would lock it; false: somebody uses it.
+    /// Moves the root of a table, as one who drops the table would lock it; false: somebody uses it, or is in the way.
     fn move_root(&mut self, compaction: &mut Compaction<'_>, table: &TableInfo) -> Result<bool, TxnError> {
         let core = self.core();
         let mut txn = self.slice()?;
@@ -263,6 +263,11 @@ impl<'e> Work<'e> {
             let rows = (core.catalog.tree(), key, ROOT_OFFSET);
             match table.tree().relocate_root(&txn.session, compaction, rows) {
                 Ok(moved) => break moved,
+                // A latch, or room in the log, was not to be had in that time: the table is not kept from others for it.
+                Err(StorageError::WaitEnded { .. }) => {
+                    txn.rollback()?;
+                    return Ok(false);
+                }
                 Err(error) => self.make_room(error)?,
             }
         };

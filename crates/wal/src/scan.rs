@@ -31,7 +31,7 @@ use std::{
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode},
+    disk::{Disk, DiskFile, OpenMode, is_out_of_files},
     sync::Arc,
 };
 
@@ -136,6 +136,8 @@ fn whole_spares(
         let spare = Spare::open(disk, path.clone());
         match spare.and_then(|spare| Ok(is_whole(&*spare.file)?.then_some(spare))) {
             Ok(Some(spare)) => whole.push((number, spare)),
+            // It is whole, perhaps: the space in it is promised (WAL-13).
+            Err(error) if is_out_of_files(&error) => return Err(StorageError::io("open", &path)(error)),
             Ok(None) | Err(_) => {
                 disk.remove(&path).map_err(StorageError::io("remove", &path))?;
             }

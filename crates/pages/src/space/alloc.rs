@@ -346,7 +346,8 @@ impl BufferPool {
         self.optimistic_within(self.space.bitmap_of(id), patience).map(drop)
     }
 
-    /// Whether the log has room for a change of some pages: 64 KiB, a hint. Nobody waits for less with a bitmap page.
+    /// Whether the log has room for a change of some pages: 64 KiB, a hint. Without it nobody keeps a bitmap
+    /// page (PAGE-10).
     #[inline]
     pub fn has_log_room(&self, urgency: Urgency) -> bool {
         self.log.has_room(urgency, LOG_ROOM_BYTES)

@@ -54,9 +54,9 @@ impl State {
     }
 
     /// Whether one more file can be opened.
-    fn may_open(&self) -> io::Result<()> {
+    fn may_open(&mut self) -> io::Result<()> {
         self.alive()?;
-        if self.faults.out_of_files { Err(io::Error::from_raw_os_error(EMFILE)) } else { Ok(()) }
+        if self.faults.take_file() { Ok(()) } else { Err(io::Error::from_raw_os_error(EMFILE)) }
     }
 
     /// Makes names durable.
@@ -176,7 +176,7 @@ impl Disk for FaultyDisk {
     }
 
     fn open_directory(&self, path: &Path) -> io::Result<Option<Box<dyn DiskDirectory>>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         state.may_open()?;
         match state.names.get(path) {
             Some(Node::Directory) => {
@@ -188,7 +188,7 @@ impl Disk for FaultyDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         state.may_open()?;
         state.names.list(path)
     }

@@ -732,6 +732,34 @@ fn without_files_to_open_a_log_goes_round_in_what_it_has() {
     assert_eq!(disk.files().len(), files.len());
 }
 
+/// A log that was opened by a process that could open a few files only lost its spares, and the space that was promised
+/// with them.
+#[test]
+fn opening_a_log_without_enough_files_to_open_takes_nothing_away() {
+    let disk = FaultyDisk::new();
+    let (core, flusher) = run(make_on(disk.clone(), LogInsert::default(), Duration::from_secs(3600)));
+    append(&core, 1000).unwrap();
+    for _ in 0..3 {
+        assert!(core.store.reserve().unwrap());
+    }
+    let end = Lsn(core.tail());
+    core.shut(Stop::Flushed);
+    flusher.join().unwrap();
+    let files = disk.files().len();
+    let opens = |left| {
+        disk.set_files_left(Some(left));
+        let opened = scan::open(Arc::new(disk.clone()), Path::new("/log"), 1, end);
+        disk.set_files_left(None);
+        opened.is_ok()
+    };
+    let enough = (0..100).find(|left| {
+        let opened = opens(*left);
+        assert_eq!(disk.files().len(), files, "with {left} files to open");
+        opened
+    });
+    assert!(enough.is_some_and(|left| left > 3), "{enough:?}");
+}
+
 /// WAL-9: space was taken for half a ring ahead. Of a small ring that was less than a record may need that finds no room
 /// in its segment: it waited for space, nobody was asked for any, and it slept for ever.
 #[test]
