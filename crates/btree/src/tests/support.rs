@@ -70,6 +70,13 @@ impl Rig {
         Rig { faults, disk, log, env, tree, overflow }
     }
 
+    /// Comes by at this key, with room in the log: whoever comes by waits for none.
+    pub(super) fn maintain(&self, session: &mut impl Session, key: &[u8]) {
+        self.log.flush(Lsn(self.log.tail().0 - 1)).unwrap();
+        self.env.pool.await_log_room(self.tree.root(), Urgency::Work, Patience::ENDLESS).unwrap();
+        self.tree.maintain(session, key).unwrap();
+    }
+
     /// Runs this while work has no room in the log, and for no longer than `limit`; whether it came to its end in that
     /// time, and the log had no room until then.
     pub(super) fn ends_without_room(&self, limit: Duration, run: impl FnOnce() + Send) -> bool {
