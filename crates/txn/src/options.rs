@@ -17,7 +17,7 @@ pub struct EngineOptions {
     pub create: bool,
     /// Open it to be read: not a byte of it changes, others may have it open in the same way, and transactions that
     /// write fail. What recovery has to repeat after a crash, it repeats in memory: at most
-    /// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES), else opening fails. Nothing is made, whatever `create` says. What
+    /// [`READ_ONLY_BYTES`], else opening fails. Nothing is made, whatever `create` says. What
     /// it reads may be in the system's cache only (TXN-40).
     pub read_only: bool,
     /// The log.
@@ -61,7 +61,7 @@ pub struct EngineOptions {
     #[doc(hidden)]
     pub read_validation: bool,
     /// Memory for what differs from the files of a database that is open to be read:
-    /// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES), or less in tests.
+    /// [`READ_ONLY_BYTES`], or less in tests.
     #[doc(hidden)]
     pub read_only_bytes: u64,
     /// Whether transactions lock at all: for tests that prove that they would notice.
