@@ -295,3 +295,43 @@ fn refused(locked: Result<(), LockError>) -> Result<bool, TxnError> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_base::{Lsn, TxnId};
+    use foreshore_env::disk::Disk;
+    use foreshore_testkit::FaultyDisk;
+    use foreshore_wal::{RecordKind, Urgency};
+
+    use super::*;
+    use crate::EngineOptions;
+
+    /// A compaction that found no room in the log for a root ended there, with all other pages moved and nothing cut.
+    #[test]
+    fn a_root_for_which_the_log_has_no_room_stays_where_it_is() {
+        let disk = FaultyDisk::new();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let engine = Engine::open(shared, Path::new("db"), &EngineOptions::default()).unwrap();
+        let table = engine.create_table("table", b"").unwrap();
+        let core = engine.core();
+        let mut compaction = core.pool.begin_compaction(0).unwrap();
+        // No spare segment is made while nothing is synced.
+        disk.hold_syncs(true);
+        let mut full_since = Instant::now();
+        while full_since.elapsed() < Duration::from_millis(100) {
+            if core.pool.has_log_room(Urgency::Work) {
+                core.log.append(Urgency::Work, TxnId(1), Lsn::ZERO, RecordKind(200), &[&[0; 64]]).unwrap();
+                full_since = Instant::now();
+            }
+            thread::sleep(Duration::ZERO);
+        }
+        let mut work = Work { engine: &engine, report: CompactReport::default(), progress: &mut |_| {} };
+        let moved = work.move_root(&mut compaction, &table);
+        disk.hold_syncs(false);
+        assert!(matches!(moved, Ok(false)), "{moved:?}");
+        drop(compaction);
+        engine.close().unwrap();
+    }
+}
