@@ -54,7 +54,7 @@ pub(super) struct Round {
     pub(super) bind: bool,
 }
 
-/// Threads are being started.
+/// Threads are being started that will bind themselves.
 const START: u8 = 0;
 const WAIT: u8 = 1;
 const RUN: u8 = 2;
@@ -67,16 +67,18 @@ impl Visit for Round {
         let Round { mix, threads, span, bind } = self;
         let guarded = Guarded::<L>::default();
         // Written by the main thread, read by all; Relaxed: it carries no data.
-        let phase = CachePadded::new(AtomicU8::new(START));
+        let phase = CachePadded::new(AtomicU8::new(if bind { START } else { WAIT }));
         let ready = AtomicUsize::new(0);
         let told = CachePadded::new(AtomicU64::new(0));
         let work = |number: usize| {
             // Where one is missing, whoever binds itself would wait for its messages.
-            while phase.load(Ordering::Relaxed) == START {
-                thread::yield_now();
-            }
-            let is_complete = phase.load(Ordering::Relaxed) != STOP;
-            let bound = (bind && is_complete).then(|| Bound::new(number, threads, &told));
+            let is_complete = || loop {
+                match phase.load(Ordering::Relaxed) {
+                    START => thread::yield_now(),
+                    phase => break phase != STOP,
+                }
+            };
+            let bound = (bind && is_complete()).then(|| Bound::new(number, threads, &told));
             ready.fetch_add(1, Ordering::Relaxed);
             while phase.load(Ordering::Relaxed) == WAIT {
                 thread::yield_now();
@@ -103,7 +105,9 @@ impl Visit for Round {
         let (worked, measured) = thread::scope(|scope| {
             let give_up = |_: &[_]| phase.store(STOP, Ordering::Relaxed);
             let workers = start_all(scope, threads, |number| move || work(number), give_up)?;
-            phase.store(WAIT, Ordering::Relaxed);
+            if bind {
+                phase.store(WAIT, Ordering::Relaxed);
+            }
             while ready.load(Ordering::Relaxed) < threads {
                 thread::yield_now();
             }
