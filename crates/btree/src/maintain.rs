@@ -25,8 +25,8 @@ type Fences = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have
-    /// to wait for a latch or for room in the log, and changes no leaf that the session has remembered. Whether the leaf was merged with
-    /// another.
+    /// to wait for a latch or for room in the log, and changes no leaf that the session has remembered. Whether the leaf
+    /// was merged with another.
     pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         let is_due = self.purge_leaf(session, target, Zeal::Pass)?;
         if is_due { self.merge(session, target, 0, Zeal::Pass) } else { Ok(false) }
@@ -50,9 +50,9 @@ impl<'a> Tree<'a> {
     }
 
     /// After the delete of `key`, with its leaf still latched, whose LSN was `before`: when half of the leaf is ghosts,
-    /// those of earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are. Nobody
-    /// else may come by, so that waits for room in the log, with nothing latched and as long as the session's patience
-    /// lasts; but failure is nobody's failure.
+    /// those of earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are.
+    /// Perhaps nobody else comes by, so it waits for room in the log, with nothing latched and as long as the session's
+    /// patience lasts; but failure is nobody's failure.
     pub(crate) fn tidy_after_delete(
         &self,
         session: &impl Session,

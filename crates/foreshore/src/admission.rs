@@ -28,8 +28,8 @@
 //! none: the limit stays at the number of processors.
 //!
 //! The limit is for the crowd alone: for threads that have lately been victims, and in a convoy those that have waited
-//! for locks or have crowded the log. Others, which read another table say, come and go as ever. A thread has left the crowd when it was in
-//! nobody's way in [`PROBATION`](crowd::PROBATION) runs and for [`MEMORY`].
+//! for locks or have crowded the log. Others, which read another table say, come and go as ever. A thread has left the
+//! crowd when it was in nobody's way in [`PROBATION`](crowd::PROBATION) runs and for [`MEMORY`].
 //!
 //! DB-9: a transaction that waits here has no lock yet, nor has its thread a turn. When nobody has left for
 //! [`PATIENCE`], all who wait go in, whatever the limit says: a thread that is inside may be waiting for one of them.

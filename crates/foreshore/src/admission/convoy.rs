@@ -9,7 +9,8 @@ pub(super) const CONVOY: u32 = 2;
 /// After a limit has gone a convoy makes a new one only after so long.
 const LULL: Duration = Duration::from_secs(2);
 
-/// How long transactions have waited for locks and for room in the log, all together, and this process has computed, by then.
+/// How long transactions have waited for locks and for room in the log, all together, and this process has computed, by
+/// then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) at: Instant,

@@ -1,8 +1,8 @@
 //! Long values whose chunks leave their pages when a transaction ends. No lock names a chunk, and nobody comes by where
 //! they lie, so whoever has deleted them purges them, or has written them and takes that back (BTREE-14).
 //!
-//! TXN-43: all locks are held meanwhile, so that waits for latches and for room in the log a moment at most. What it had
-//! to leave the [reaper](crate::reaper) purges.
+//! TXN-43: all locks are held meanwhile, so the purge waits for latches and for room in the log for a moment
+//! at most. What it had to leave the [reaper](crate::reaper) purges.
 
 use std::mem;
 
