@@ -214,8 +214,8 @@ struct MachineArgs {
     /// Cores of the machine [default: as many as threads]. More than it has are further sockets of the same kind.
     #[arg(long, global = true, value_name = "N")]
     cores: Option<usize>,
-    /// The machine: niagara32, r810, xeon2x10, westmere8x10, epyc2x96, gnr2x128, mesh1024, vm2 or
-    /// vm2-zen4.
+    /// The machine: niagara32, r810, xeon2x10, westmere8x10, epyc2x96, gnr2x128, mesh1024, vm2,
+    /// vm2-zen4 or vm2-xeon.
     #[arg(long, global = true, value_name = "NAME", default_value = "westmere8x10")]
     profile: String,
     /// What files lie on: hdd, ssd, plp (safe against power failure) or nvram.

@@ -208,7 +208,11 @@ impl Directory {
         if last < self.pipelines[cache].recent {
             self.grow_old(number, cache, last, now.max(1));
         }
-        let drained = self.drained_for(core, now, touch);
+        let mut drained = self.drained_for(core, now, touch);
+        // The buffer's own time is not the line's.
+        let emptying = drained.min(self.times.drain);
+        drained -= emptying;
+        cost.computing += emptying;
         // Whoever keeps the line for a moment may have lost it by then.
         let begun = match touch {
             Touch::Change if self.profile.changes_begin_late => now + drained + cost.computing,
@@ -217,6 +221,7 @@ impl Directory {
         if self.hits(number, cache, begun, touch) {
             cost.waiting = drained;
             self.waits_for_stores(core, drained);
+            self.waits_for_line(core, now + cost.computing, number, self.times.drain, touch);
             if touch == Touch::Change {
                 self.serialized(core);
             }

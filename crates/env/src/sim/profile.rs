@@ -75,6 +75,8 @@ pub struct Profile {
     pub following: u64,
     /// How much of what follows an atomic change is done in the time which that takes.
     pub shadow: u64,
+    /// How long a store stays in the core's buffer if its line is there: an atomic change or a fence behind it waits.
+    pub drain: u64,
     /// How much may be computed between misses whose lines are under way at one time, from the first on: what the
     /// core's buffer of begun instructions has room for.
     pub window: u64,

@@ -23,6 +23,7 @@ pub(super) struct Times {
     pub(super) latch_computation: u64,
     pub(super) following: u64,
     pub(super) shadow: u64,
+    pub(super) drain: u64,
     pub(super) window: u64,
 }
 
@@ -46,6 +47,7 @@ impl Times {
             latch_computation: (profile.latch_computation * 1000.0 / profile.gigahertz).round() as u64,
             following: picoseconds(profile.following),
             shadow: picoseconds(profile.shadow),
+            drain: picoseconds(profile.drain),
             window: picoseconds(profile.window),
         }
     }

@@ -83,6 +83,21 @@
 //! authors counted less than 300 (github.com/isec-tugraz/KAISER/issues/3), and the shortest call takes 630 to 730 so,
 //! of which 200 were there before (E; github.com/travisdowns/uarch-bench/issues/34). What it decides is in SIMULATOR.md.
 //!
+//! `vm2-xeon` was measured on 2026-11-29, on a machine whose host was busy: the same loop took half as long again in some
+//! minutes as in others, so least times count. A multiplication in a chain takes 3 cycles of 0.39 ns; an atomic change
+//! 7.8 to 8.4 ns, in whose time what is computed behind it is nearly free (`shadow`); one behind a store to a line of the
+//! core's own 2 to 3 ns more (`drain`); a pause 19.6. A word that is taken by an exchange and given back by a store,
+//! again and again, is free in 24 of 100 looks of another core, and in 50 if an exchange gives it back: it is held from
+//! the beginning. Single accesses of two threads in an order that another line gives: what the other has changed 72 to
+//! 115 ns, by the place of the line, and to change what the other has taken 85 to 100; `bench memory --access hand` gives
+//! 74 to 113 for an exchange, 174 to 230 for a message in lines of its own, 17.8 for an addition where both add, of which
+//! 88, 177 and 18 come here (and 119 for 85 to 110 where one stores and the other loads). A load takes a line away that
+//! the other has changed, and leaves it to both if the other has only loaded it, mostly. A line from memory takes 95 to
+//! 100 ns by itself, and 147 where 256 MiB are followed at random; from the last cache, 80 where 8 MiB are followed, 128
+//! of 16 to 64: somewhat less is taken for both, because address translation is in these. Changes of any line among 128
+//! MiB take 31 ns, loads 15: they overlap. To let others run takes 250 to 320 ns, to wake a thread 1.4 to 2.1 µs and
+//! until it runs 3.5 to 5.9. At times both processors were threads of one core, and a message took 9 ns.
+//!
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent`
 //! of a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one
 //! word); the other costs of the operating system are Linux's on hardware without virtualization, in nanoseconds. To
@@ -126,6 +141,7 @@ const COMMON: Profile = Profile {
     latch_computation: 0.0,
     following: 6,
     shadow: 0,
+    drain: 0,
     window: 0,
     changes_overlap: false,
     changes_begin_late: false,
@@ -332,5 +348,37 @@ pub const PROFILES: &[Profile] = &[
         wake_ns: 12_000,
         wake_up_ns: 18_000,
         ..ZEN4
+    },
+    Profile {
+        name: "vm2-xeon",
+        description: "the same with a Xeon of 2023 (Emerald Rapids): lines come from another core as slowly as from memory; measured (scripts/calibrate)",
+        cores_per_socket: 128,
+        cores_per_cluster: 128,
+        gigahertz: 2.6,
+        hit: 0.25,
+        change: 21,
+        load_modified: even(230),
+        load_shared: even(230),
+        own: even(230),
+        memory: even(330),
+        occupancy: even(12),
+        migrates: true,
+        retention_percent: 32,
+        own_cache_bytes: 2 << 20,
+        cached: 190,
+        cache_bytes: 64 << 20,
+        computation: 16,
+        lock_computation: 6,
+        latch_computation: 1.0,
+        following: 2,
+        shadow: 20,
+        drain: 5,
+        window: 128,
+        changes_overlap: true,
+        pause: 51,
+        yielding: 740,
+        wake_ns: 1_700,
+        wake_up_ns: 4_400,
+        ..COMMON
     },
 ];

@@ -62,6 +62,24 @@ fn stores_wait_in_a_buffer() {
     assert!(store < memory_ps / 5, "{store} of {memory_ps}");
 }
 
+/// On a machine whose buffer takes a while to be empty, a change behind a store waits though both lines are there, and
+/// computes meanwhile: no line is waited for.
+#[test]
+fn a_change_waits_for_a_store_to_a_line_that_is_there() {
+    const DRAIN_CYCLES: u64 = 37;
+    let own = AtomicU64::new(0);
+    let access = |_: &[AtomicU64; 8], _| {
+        own.store(1, Release);
+        own.fetch_add(1, SeqCst);
+    };
+    let with = |drain| took(|profile| (profile.drain, profile.spread_percent) = (drain, 0), access).0;
+    let (at_once, later) = (with(0), with(DRAIN_CYCLES));
+    assert!(later.memory_ps <= at_once.memory_ps, "{at_once:?} {later:?}");
+    // 10 ns for each of a thousand changes, and of the few of a thread that begins and ends.
+    let waited = later.computing_ps - at_once.computing_ps;
+    assert!((10_000_000..10_300_000).contains(&waited), "{waited}");
+}
+
 /// An atomic change that waits for its turn waits for the stores before it, too.
 #[test]
 fn a_change_of_a_line_that_is_under_way_waits_for_stores() {
