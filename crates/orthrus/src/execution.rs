@@ -67,7 +67,6 @@ impl Execution {
         self.answers.iter_mut().any(|inbox| !inbox.is_empty())
             || self.orders.iter_mut().any(Outbox::can_send)
             || !self.again.is_empty()
-            || !self.shared.handed[self.number].is_empty()
             || (takes && self.has_room() && self.shared.has_jobs())
     }
 
@@ -108,13 +107,6 @@ impl Execution {
         if !self.later.is_empty() {
             worked |= self.begin_again();
         }
-        if !self.shared.handed[self.number].is_empty() {
-            worked |= self.take_handed(takes);
-            // Whoever rang this thread for a job rang nobody else, and the job finds no room here now.
-            if takes && !self.has_room() && self.shared.has_jobs() {
-                self.shared.ring_for_a_job(self.shared.options().first_execution() + self.number);
-            }
-        }
         if !takes {
             // Others begin what is begun from now on.
             for job in self.again.drain(..) {
@@ -133,21 +125,6 @@ impl Execution {
         if in_hand != self.told {
             self.told = in_hand;
             self.shared.counts(Actor::Execution(self.number)).in_hand.store(in_hand, Ordering::Relaxed);
-        }
-        worked
-    }
-
-    /// Takes what others have handed over, as far as there is room; the rest anybody may take. Whether there was
-    /// anything.
-    fn take_handed(&mut self, takes: bool) -> bool {
-        let mut worked = false;
-        while let Some(job) = self.shared.handed[self.number].take() {
-            worked = true;
-            if takes && self.has_room() {
-                self.again.push_back(job);
-            } else {
-                self.shared.submit(job);
-            }
         }
         worked
     }
@@ -171,7 +148,7 @@ impl Execution {
     /// those who wait in the queue of another thread, which may run a long one.
     fn repeat(&mut self, job: Box<dyn Job>) {
         self.repeated += 1;
-        let looks = self.repeated >= LOOK_EVERY.max(self.shared.handed.len());
+        let looks = self.repeated >= LOOK_EVERY.max(self.shared.queues.len());
         if looks {
             self.repeated = 0;
         }

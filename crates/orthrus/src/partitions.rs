@@ -72,8 +72,6 @@ pub(crate) struct Shared {
     pub(crate) roles: Roles,
     /// Jobs that nobody has begun: one for each thread that may run them, so that these seldom meet.
     pub(crate) queues: Box<[CachePadded<Queue>]>,
-    /// Jobs that repeat themselves, for a thread that has fewer than the one that had them. It alone takes them.
-    pub(crate) handed: Box<[CachePadded<Queue>]>,
     /// Of the partitions, then of those that may run transactions.
     counts: Box<[CachePadded<Counts>]>,
     /// One for each thread.
@@ -186,7 +184,7 @@ impl Shared {
     /// Ends all threads, soon; what they have in hand is dropped, and so told of it.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        for queue in self.queues.iter().chain(&self.handed) {
+        for queue in &self.queues {
             queue.clear();
         }
         self.ring_all();
@@ -237,7 +235,6 @@ impl Partitions {
             poisoned: AtomicBool::new(false),
             roles: Roles::new(partitions, options.control_threads, threads),
             queues: (0..executions).map(|_| CachePadded::default()).collect(),
-            handed: (0..executions).map(|_| CachePadded::default()).collect(),
             counts: (0..partitions + executions).map(|_| CachePadded::default()).collect(),
             bells: (0..threads).map(|_| CachePadded::default()).collect(),
             pinned: (0..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -331,8 +328,7 @@ impl Partitions {
     /// What it has done so far.
     pub fn stats(&self) -> PartitionStats {
         let load = |counter: &foreshore_env::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let queues = self.shared.queues.iter().chain(&self.shared.handed);
-        let queued = queues.map(|queue| queue.len() as u64).sum();
+        let queued = self.shared.queues.iter().map(|queue| queue.len() as u64).sum();
         let (to_control, to_execution) = self.shared.roles.moves();
         let none = PartitionStats {
             queued,

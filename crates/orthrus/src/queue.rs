@@ -15,7 +15,7 @@ use crate::job::Job;
 /// No deadline, in nanoseconds.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Jobs, for all threads that run transactions or for one of them.
+/// Jobs, for all threads that run transactions.
 #[derive(Debug)]
 pub(crate) struct Queue {
     jobs: Mutex<Jobs>,

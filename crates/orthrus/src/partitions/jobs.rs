@@ -8,7 +8,7 @@ use foreshore_env::{
 };
 
 use super::{Actor, Shared};
-use crate::{job::Job, mesh::End, queue::NEVER};
+use crate::{job::Job, queue::NEVER};
 
 impl Shared {
     pub(crate) fn has_jobs(&self) -> bool {
@@ -45,39 +45,14 @@ impl Shared {
         first.min(self.queues.len() - 1)..self.queues.len()
     }
 
-    /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped. Gives it back if there are so
-    /// many already.
-    fn put_job(&self, job: Box<dyn Job>, most: usize) -> Result<Option<usize>, Box<dyn Job>> {
-        let executing = self.executing();
-        let from = self.next.fetch_add(1, Ordering::Relaxed);
-        let deadline = self.deadline_of(&*job);
-        if deadline != NEVER {
-            self.timed.fetch_add(1, Ordering::Relaxed);
-        }
-        let mut refused = job;
-        for offset in 0..executing.len() {
-            let place = from.wrapping_add(offset) % executing.len();
-            // What is allowed is dealt out to them.
-            let share = most / executing.len() + usize::from(place < most % executing.len());
-            let number = executing.start + place;
-            match self.queues[number].put(refused, deadline, share, || self.has_stopped()) {
-                Ok(put) => return Ok(put.then_some(number)),
-                Err(job) => refused = job,
-            }
-        }
-        if deadline != NEVER {
-            self.timed.fetch_sub(1, Ordering::Relaxed);
-        }
-        Err(refused)
-    }
-
     /// Gives a job that repeats itself to the thread that has the fewest, if that has room, and fewer by two than
-    /// thread `from`, which has so many `in_hand` with this one; else gives it back. Lines of others are read, and none
-    /// is written where all have as many.
+    /// thread `from`, which has so many `in_hand` with this one; else gives it back. It goes through the queue of that
+    /// thread: if this is in the middle of a long body, it takes nothing, and whoever has room does. Lines of others
+    /// are read, and none is written where all have as many.
     pub(crate) fn hand_over(&self, job: Box<dyn Job>, from: usize, in_hand: u64) -> Option<Box<dyn Job>> {
         let has = |number: usize| {
             let counts = self.counts(Actor::Execution(number));
-            counts.in_hand.load(Ordering::Relaxed) + self.handed[number].len() as u64
+            counts.in_hand.load(Ordering::Relaxed) + self.queues[number].len() as u64
         };
         let others = self.executing().filter(|number| *number != from);
         let fewest = others.map(|number| (has(number), number)).min();
@@ -86,10 +61,7 @@ impl Shared {
         else {
             return Some(job);
         };
-        if let Ok(true) = self.handed[number].put(job, NEVER, usize::MAX, || self.has_stopped()) {
-            self.ring(End::Thread(self.options.first_execution() + number));
-        }
-        None
+        self.put(number, job, usize::MAX).err()
     }
 
     /// Puts a job into somebody's queue and wakes whoever may take it; after the end it is dropped.
@@ -104,14 +76,38 @@ impl Shared {
     }
 
     fn submit_within(&self, job: Box<dyn Job>, most: usize) -> Result<(), Box<dyn Job>> {
-        let has_deadline = job.deadline().is_some();
-        if let Some(number) = self.put_job(job, most)?
-            && !self.ring_for_a_job(self.options.first_execution() + number)
-            && has_deadline
-        {
+        let executing = self.executing();
+        let from = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut refused = job;
+        for offset in 0..executing.len() {
+            let place = from.wrapping_add(offset) % executing.len();
+            // What is allowed is dealt out to them.
+            let share = most / executing.len() + usize::from(place < most % executing.len());
+            match self.put(executing.start + place, refused, share) {
+                Ok(()) => return Ok(()),
+                Err(job) => refused = job,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Puts a job into this queue and wakes whoever may take it; after the end it is dropped. Gives it back if there
+    /// are so many already.
+    fn put(&self, number: usize, job: Box<dyn Job>, most: usize) -> Result<(), Box<dyn Job>> {
+        let deadline = self.deadline_of(&*job);
+        let is_timed = deadline != NEVER;
+        if is_timed {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        let put = self.queues[number].put(job, deadline, most, || self.has_stopped());
+        if !matches!(put, Ok(true)) {
+            if is_timed {
+                self.timed.fetch_sub(1, Ordering::Relaxed);
+            }
+        } else if !self.ring_for_a_job(self.options.first_execution() + number) && is_timed {
             self.ring_for_a_deadline();
         }
-        Ok(())
+        put.map(drop)
     }
 
     /// Wakes one that sleeps and has room for a job that was put into a queue before, from this thread on, if there is

@@ -1,7 +1,6 @@
 //! Who gets a turn, who is woken for it, and what panics where all end.
 
 use super::*;
-use crate::queue::NEVER;
 
 /// A job that does this.
 struct Does<F>(F);
@@ -14,6 +13,16 @@ impl<F: FnMut() -> Next + Send> Job for Does<F> {
     fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
         unreachable!("it has asked for no locks")
     }
+}
+
+/// Tells that it has begun, and is in the middle of it until it may end.
+fn long_body(begun: &Arc<AtomicBool>, may_end: &Arc<AtomicBool>) -> Box<dyn Job> {
+    let (begun, may_end) = (Arc::clone(begun), Arc::clone(may_end));
+    Box::new(Does(move || {
+        begun.store(true, Ordering::SeqCst);
+        assert!(wait_for(|| may_end.load(Ordering::SeqCst)));
+        Next::Done
+    }))
 }
 
 /// What repeats itself gets its turn though there are new jobs all the time, each of which is over at once.
@@ -52,12 +61,7 @@ fn nobody_is_forgotten_behind_a_long_one_while_the_others_are_full() {
     let partitions = Partitions::start(options).unwrap();
     let may_end = Arc::new(AtomicBool::new(false));
     let long = Arc::new(AtomicBool::new(false));
-    let (begun, over) = (Arc::clone(&long), Arc::clone(&may_end));
-    partitions.submit(Box::new(Does(move || {
-        begun.store(true, Ordering::SeqCst);
-        assert!(wait_for(|| over.load(Ordering::SeqCst)));
-        Next::Done
-    })));
+    partitions.submit(long_body(&long, &may_end));
     assert!(wait_for(|| long.load(Ordering::SeqCst)));
     let repeating: [Arc<AtomicBool>; 2] = Default::default();
     for begun in repeating.clone() {
@@ -145,37 +149,38 @@ fn destructors_that_panic_end_nothing_but_their_jobs() {
     }
 }
 
+/// A job that counts how it ends: with 100 when it is begun, with 1 at its deadline.
+struct Waits {
+    deadline: Option<Instant>,
+    ends: Arc<AtomicU64>,
+    again: bool,
+}
+
+impl Job for Waits {
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn overdue(&mut self) -> bool {
+        assert!(Instant::now() >= self.deadline.take().unwrap());
+        self.ends.fetch_add(1, Ordering::SeqCst);
+        self.again
+    }
+
+    fn begin(&mut self) -> Next {
+        self.ends.fetch_add(100, Ordering::SeqCst);
+        Next::Done
+    }
+
+    fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
+        unreachable!("it has asked for no locks")
+    }
+}
+
 /// Both threads sleep without room, for as long as the tests' threads sleep, and are told of each deadline that is
 /// nearer than the ones that they know; one that has passed is not begun.
 #[test]
 fn what_nobody_has_room_for_ends_at_its_deadline() {
-    struct Waits {
-        deadline: Option<Instant>,
-        ends: Arc<AtomicU64>,
-        again: bool,
-    }
-
-    impl Job for Waits {
-        fn deadline(&self) -> Option<Instant> {
-            self.deadline
-        }
-
-        fn overdue(&mut self) -> bool {
-            assert!(Instant::now() >= self.deadline.take().unwrap());
-            self.ends.fetch_add(1, Ordering::SeqCst);
-            self.again
-        }
-
-        fn begin(&mut self) -> Next {
-            self.ends.fetch_add(100, Ordering::SeqCst);
-            Next::Done
-        }
-
-        fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
-            unreachable!("it has asked for no locks")
-        }
-    }
-
     let partitions = Partitions::start(PartitionOptions { window: 1, queue: 5, ..OPTIONS }).unwrap();
     let free = Arc::new(AtomicBool::new(false));
     for _ in 0..2 {
@@ -205,23 +210,46 @@ fn what_nobody_has_room_for_ends_at_its_deadline() {
     assert!(wait_for(|| (partitions.stats().in_flight, partitions.stats().queued) == (0, 0)));
 }
 
-/// A thread that was rung for a job, and whose window is filled by what others hand over before it comes to that job,
-/// rings for it: whoever rang it rang nobody else.
+/// A thread in the middle of a long body takes nothing. What the other had given to it, because it seemed to have less,
+/// stood still until that body was over.
 #[test]
-fn a_job_waits_for_no_thread_whose_window_was_filled_meanwhile() {
-    let options = PartitionOptions { window: 1, pin_threads: false, ..OPTIONS };
+fn what_goes_to_a_thread_in_a_long_body_goes_on() {
+    let options = PartitionOptions { window: 4, pin_threads: false, ..OPTIONS };
     let partitions = Partitions::start(options).unwrap();
-    // Time enough, mostly, for all threads to fall asleep.
-    thread::sleep(Duration::from_millis(50));
-    let far = Duration::from_secs(3600);
-    let stays = Box::new(Does(move || Next::Later(far)));
-    // As two threads do it that hand over at the same time. The first job is for the same thread.
-    assert!(partitions.shared.handed[0].put(stays, NEVER, usize::MAX, || false).is_ok_and(|put| put));
-    let begun = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&begun);
-    partitions.submit(Box::new(Does(move || {
-        told.store(true, Ordering::SeqCst);
-        Next::Done
-    })));
+    let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    partitions.submit(long_body(&begun, &may_end));
+    assert!(wait_for(|| begun.load(Ordering::SeqCst)));
+    let counts: [Arc<AtomicU64>; 4] = Default::default();
+    for count in counts.clone() {
+        let over = Arc::clone(&may_end);
+        partitions.submit(Box::new(Does(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            if over.load(Ordering::SeqCst) { Next::Done } else { Next::Again }
+        })));
+    }
+    let all_go_on = || counts.iter().all(|count| count.load(Ordering::SeqCst) >= 1000);
+    assert!(wait_for(all_go_on), "{counts:?} {partitions:?}");
+    may_end.store(true, Ordering::SeqCst);
+    assert!(wait_for(|| (partitions.stats().in_flight, partitions.stats().queued) == (0, 0)));
+}
+
+/// Its deadline counts there, too: the other thread, which sleeps without room, is told.
+#[test]
+fn what_goes_to_a_thread_in_a_long_body_ends_at_its_deadline() {
+    let partitions = Partitions::start(PartitionOptions { window: 1, ..OPTIONS }).unwrap();
+    partitions.submit(Box::new(Does(|| Next::Later(Duration::from_secs(3600)))));
+    let is_full =
+        |number| partitions.shared.counts(Actor::Execution(number)).in_hand.load(Ordering::Relaxed) == 1;
+    assert!(wait_for(|| is_full(0) || is_full(1)), "{partitions:?}");
+    let full = usize::from(is_full(1));
+    let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    partitions.submit(long_body(&begun, &may_end));
     assert!(wait_for(|| begun.load(Ordering::SeqCst)), "{partitions:?}");
+    let ends = Arc::new(AtomicU64::new(0));
+    let deadline = Some(Instant::now() + Duration::from_millis(40));
+    let job = Box::new(Waits { deadline, ends: Arc::clone(&ends), again: false });
+    // As the other one does it.
+    assert!(partitions.shared.hand_over(job, full, 2).is_none());
+    assert!(wait_for(|| ends.load(Ordering::SeqCst) == 1), "{partitions:?}");
+    may_end.store(true, Ordering::SeqCst);
 }
