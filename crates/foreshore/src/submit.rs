@@ -266,7 +266,8 @@ fn end_of_a_fork(is_fork: bool) {
 
 /// One transaction, and where its result goes.
 struct Once<R, F> {
-    body: F,
+    /// Until the transaction has ended.
+    body: Option<F>,
     cell: Arc<Cell<R>>,
 }
 
@@ -278,13 +279,21 @@ where
     type Output = R;
 
     fn run(&mut self, tx: &mut Transaction) -> Result<R> {
-        (self.body)(tx)
+        match &mut self.body {
+            Some(body) => body(tx),
+            None => Err(Error::application("the transaction has ended")),
+        }
     }
 
     fn end(&mut self, ended: Ended<R>, database: Option<Database>, _: Steps<'static>) -> Option<Again> {
-        // Whoever waits may open the database again.
+        // Whoever waits may open the database again, of which the body may have captured a handle, too. If that panics,
+        // the transaction has ended all the same.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(self.body.take())));
         drop(database);
         self.cell.end(ended);
+        if let Err(panic) = dropped {
+            resume_unwind(panic);
+        }
         None
     }
 }
@@ -307,7 +316,7 @@ where
         path: Arc::from(database.path()),
         partitions: Arc::clone(partitions),
     });
-    let client = Once { body, cell: Arc::clone(&cell) };
+    let client = Once { body: Some(body), cell: Arc::clone(&cell) };
     let patience = nested::bound(&mut options, database);
     let task = Task::new(database.clone(), options, planner, client).with_patience(patience);
     if partitions.try_submit(Box::new(task)).is_err() {

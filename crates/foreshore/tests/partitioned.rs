@@ -478,6 +478,37 @@ fn a_handle_can_be_awaited() {
 }
 
 /// Closing ends the threads; what they have not done is told so, and nobody hangs.
+/// What a body has captured is gone when its result is there: until then nobody is told. It was dropped a little later,
+/// and a handle of the database kept that open.
+#[test]
+fn what_a_body_has_captured_is_gone_with_its_result() {
+    /// Is dropped slowly.
+    struct Lingers(mpsc::Sender<()>, mpsc::Receiver<()>);
+    impl Drop for Lingers {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+        }
+    }
+    let disk = FaultyDisk::new();
+    for round in 0..3_u64 {
+        let db = open_on(disk.clone(), SHAPES[1], &[]);
+        let (tell, told) = mpsc::channel();
+        let (let_go, may_go) = mpsc::channel();
+        let (own, lingers) = (db.clone(), Lingers(tell, may_go));
+        let submitted = db.plan().write(NUMBERS, 1).submit(move |tx| {
+            let _captured = (&own, &lingers);
+            tx.put(NUMBERS, 1, round)
+        });
+        let submitted = submitted.unwrap();
+        told.recv().unwrap();
+        assert!(!submitted.has_run(), "it is told while what it has captured is there");
+        let_go.send(()).unwrap();
+        assert_eq!(submitted.wait().unwrap(), round > 0);
+        drop(db);
+    }
+}
+
 #[test]
 fn closing_ends_what_is_not_done() {
     for shape in SHAPES {
