@@ -76,14 +76,15 @@ impl Shared {
     }
 
     fn submit_within(&self, job: Box<dyn Job>, most: usize) -> Result<(), Box<dyn Job>> {
-        let executing = self.executing();
+        let queues = self.queues.len();
         let from = self.next.fetch_add(1, Ordering::Relaxed);
         let mut refused = job;
-        for offset in 0..executing.len() {
-            let place = from.wrapping_add(offset) % executing.len();
-            // What is allowed is dealt out to them.
-            let share = most / executing.len() + usize::from(place < most % executing.len());
-            match self.put(executing.start + place, refused, share) {
+        for offset in 0..queues {
+            let number = from.wrapping_add(offset) % queues;
+            // What is allowed is dealt out to all queues, whoever executes now: else those of threads that control by
+            // now would keep what they were allowed before.
+            let share = most / queues + usize::from(number < most % queues);
+            match self.put(number, refused, share) {
                 Ok(()) => return Ok(()),
                 Err(job) => refused = job,
             }

@@ -99,6 +99,33 @@ fn no_more_is_begun_than_the_windows_have_room_for() {
     assert_eq!((stats.done, dropped.load(Ordering::SeqCst)), (0, 0));
 }
 
+/// The limit is one for all queues, also for those of threads that control by now.
+#[test]
+fn no_more_wait_than_may_where_roles_change() {
+    let options = PartitionOptions {
+        control_threads: 3,
+        execution_threads: 1,
+        automatic: true,
+        window: 1,
+        queue: 8,
+        ring_capacity: 1,
+        pin_threads: false,
+    };
+    let partitions = Partitions::start(options).unwrap();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let job = || Endless { dropped: Arc::clone(&dropped), begun: Arc::default(), dies: Arc::default() };
+    let fill = || while partitions.try_submit(Box::new(job())).is_ok() {};
+    for controllers in [3, 2, 1, 2, 3] {
+        partitions.set_controllers(controllers);
+        assert!(wait_for(|| partitions.shared.roles.controllers() == controllers));
+        fill();
+        // Each thread that executes has begun one, and has no more room.
+        assert!(wait_for(|| partitions.stats().in_flight >= 4 - controllers as u64), "{partitions:?}");
+        fill();
+        assert_eq!(partitions.stats().queued, 8, "{controllers}");
+    }
+}
+
 /// ORTHRUS-4: where threads end while partitions go from one to another, none stays behind with the locks in its rings.
 #[test]
 fn no_partition_stays_behind_on_its_way_to_another_thread() {
