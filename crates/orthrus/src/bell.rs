@@ -65,11 +65,14 @@ impl Bell {
         self.changed.notify_one();
     }
 
-    /// The same, of a sleeper who has to do with locks that are waited for: after one of them was given back.
-    pub(crate) fn ring_restless(&self) {
+    /// Wakes a sleeper who has to do with locks that are waited for, if it sleeps: after one of them was given back. It
+    /// is asked behind the fence whose bell that is: before, it might be said to be that of a thread which has left the
+    /// lock to another since, and this one has looked, has not seen that the lock is free, and sleeps.
+    pub(crate) fn ring_restless<'b>(whose: impl FnOnce() -> &'b Bell) {
         fence(SeqCst);
-        if self.restless.load(Relaxed) {
-            self.ring_after_fence();
+        let bell = whose();
+        if bell.restless.load(Relaxed) {
+            bell.ring_after_fence();
         }
     }
 
@@ -97,5 +100,38 @@ impl Bell {
 pub(crate) fn pause() {
     for _ in 0..32 {
         spin_loop();
+    }
+}
+
+#[cfg(all(test, foreshore_loom))]
+mod models {
+    use foreshore_env::{
+        sync::{Arc, atomic::AtomicUsize},
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+
+    /// One thread gives back a lock that is waited for; another, which comes to look after it at that time, looks, and
+    /// sleeps. Loom has no time: if it sleeps and is not rung for, that is a deadlock.
+    #[test]
+    fn a_lock_that_is_free_wakes_whoever_looks_after_it_by_now() {
+        const LONG: Duration = Duration::from_secs(3600);
+        loom::model(|| {
+            let bells = Arc::new([Bell::default(), Bell::default()]);
+            let owner = Arc::new(AtomicUsize::new(0));
+            let is_free = Arc::new(AtomicBool::new(false));
+            let (theirs, owned, freed) = (Arc::clone(&bells), Arc::clone(&owner), Arc::clone(&is_free));
+            let looking = thread::spawn(move || {
+                owned.store(1, SeqCst);
+                while !freed.load(Relaxed) {
+                    theirs[1].sleep(Instant::now() + LONG, false, true, || freed.load(Relaxed));
+                }
+            });
+            is_free.store(true, Relaxed);
+            Bell::ring_restless(|| &bells[owner.load(SeqCst)]);
+            looking.join().unwrap();
+        });
     }
 }

@@ -172,7 +172,7 @@ impl Shared {
 
     /// Rings for whoever looks after a partition in which somebody has waited for a lock that was given back.
     pub(crate) fn ring_restless(&self, partition: usize) {
-        self.bells[self.roles.owner(partition)].ring_restless();
+        Bell::ring_restless(|| self.bell(self.roles.owner(partition)));
     }
 
     pub(crate) fn ring_all(&self) {
