@@ -96,7 +96,9 @@ impl<'d> Plan<'d> {
         self.key(table, &key, LockKind::Exclusive)
     }
 
-    /// It will read keys of this range. Nobody can put a key into the range from the moment when the locks are granted.
+    /// It will read keys of this range. Its keys and the gaps between them are looked for when it runs, and locked with
+    /// the rest: from then on nobody can put a key there. But one that somebody has put there after the look splits a
+    /// gap: what lies above it is locked when it is read, as whatever is not in the plan.
     pub fn read_range<K: Key, V: Value>(
         self,
         table: TableDefinition<'_, K, V>,
@@ -145,10 +147,16 @@ impl<'d> Plan<'d> {
     /// Threads of two kinds share the work. Control threads
     /// ([`Options::control_threads`](crate::Options::control_threads)) lock and unlock, each in its part of the lock
     /// names, so that what many transactions want at once stays in one core's cache; execution threads
-    /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions and never wait for a lock
-    /// or for the disk. This is for machines with many cores and records that all of them want. Transactions that are
-    /// run otherwise may do so at the same time. A body must not wait for another submitted transaction: it has the
-    /// thread that the other may need.
+    /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions, and wait neither for locks
+    /// nor for commits to be durable. This is for machines with many cores and records that all of them want.
+    /// Transactions that are run otherwise may do so at the same time. A body must not wait for another submitted
+    /// transaction: it has the thread that the other may need.
+    ///
+    /// For what a body needs beside locks its thread does wait, and other transactions with it: for pages to be read;
+    /// for room in the log, or for a larger transaction to go on alone in it, 10 s at most; and for the disk where a
+    /// table is made, where [`Transaction::append`] comes behind a record whose deletion is not durable, and where
+    /// [`Options::early_lock_release`](crate::Options::early_lock_release) lets many commits keep their locks until
+    /// they are durable.
     ///
     /// Each execution thread has room for a window of transactions that have begun
     /// ([`Options::execution_window`](crate::Options::execution_window)); the others wait in a queue, behind those that

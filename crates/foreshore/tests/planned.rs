@@ -221,6 +221,65 @@ fn an_error_or_a_panic_of_reconnaissance_counts_for_nothing() {
     assert_at_rest(&db);
 }
 
+/// A key that somebody puts into a planned range after that was looked at, and before its locks are granted, splits a
+/// gap. From the grant on the part below it is locked, and the part above from when it has been read; and what is read
+/// twice is the same.
+#[test]
+fn a_planned_range_is_locked_as_it_was_found_and_then_as_it_is_read() {
+    for submits in [false, true] {
+        let db = open(&[]);
+        db.transact(|tx| {
+            tx.put(OTHERS, 1, 1)?;
+            [10, 20].into_iter().try_for_each(|key| tx.put(NUMBERS, key, 1).map(drop))
+        })
+        .unwrap();
+        let mut gate = db.begin().unwrap();
+        gate.lock_table(OTHERS, TableLock::Exclusive).unwrap();
+        let (tell, told) = mpsc::channel();
+        let (let_on, may_go_on) = mpsc::channel();
+        let body = move |tx: &mut Transaction| {
+            tell.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            let read = |tx: &mut Transaction| {
+                tx.range(NUMBERS, ..)?.map(|entry| entry.map(|(key, _)| key)).collect::<Result<Vec<u32>>>()
+            };
+            let first = read(tx)?;
+            tell.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            assert_eq!(read(tx)?, first);
+            Ok(first)
+        };
+        let runs = thread::spawn({
+            let db = db.clone();
+            move || {
+                let plan = db.plan().read_range(NUMBERS, ..).lock_table(OTHERS, TableLock::Shared);
+                if submits { plan.submit(body)?.wait() } else { plan.run(body) }
+            }
+        });
+        // It has looked, and waits for the other table.
+        let begun = Instant::now();
+        while db.waits_for().waits.is_empty() {
+            assert!(begun.elapsed() < FAR);
+            thread::sleep(Duration::from_millis(1));
+        }
+        db.transact(|tx| tx.put(NUMBERS, 15, 1)).unwrap();
+        gate.commit().unwrap();
+        let goes_in = |key: u32| {
+            let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+            let mut tx = db.begin_with(&no_wait).unwrap();
+            tx.insert(NUMBERS, key, 1).is_ok_and(|_| tx.commit().is_ok())
+        };
+        told.recv().unwrap();
+        assert_eq!([5, 12, 17, 25].map(goes_in), [false, false, true, false], "{submits}");
+        let_on.send(()).unwrap();
+        told.recv().unwrap();
+        assert_eq!([5, 12, 16, 19, 25].map(goes_in), [false; 5], "{submits}");
+        let_on.send(()).unwrap();
+        assert_eq!(runs.join().unwrap().unwrap(), [10, 15, 17, 20], "{submits}");
+        assert_at_rest(&db);
+    }
+}
+
 /// DB-8: it was a victim where it was to make a table, and that decided the run.
 #[test]
 fn a_victim_in_reconnaissance_is_none_in_the_run() {
