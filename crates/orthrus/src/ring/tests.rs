@@ -5,7 +5,8 @@ const STARTS: [usize; 2] = [0, usize::MAX - 1];
 
 #[cfg(foreshore_loom)]
 mod models {
-    //! Every interleaving, with every value that weak memory allows:
+    //! Every interleaving, with every value that weak memory allows; where both ends sleep, every one in which a thread
+    //! is interrupted three times at most:
     //!
     //! ```text
     //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-orthrus --release --lib --target-dir target/loom
