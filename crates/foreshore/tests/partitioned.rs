@@ -477,7 +477,6 @@ fn a_handle_can_be_awaited() {
     assert_eq!(contents(&db).len(), 20);
 }
 
-/// Closing ends the threads; what they have not done is told so, and nobody hangs.
 /// What a body has captured is gone when its result is there: until then nobody is told. It was dropped a little later,
 /// and a handle of the database kept that open.
 #[test]
@@ -509,6 +508,7 @@ fn what_a_body_has_captured_is_gone_with_its_result() {
     }
 }
 
+/// Closing ends the threads; what they have not done is told so, and nobody hangs.
 #[test]
 fn closing_ends_what_is_not_done() {
     for shape in SHAPES {
