@@ -58,7 +58,9 @@ impl LockName {
 /// Which place of a table is a name's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
+    /// 0 with one place: no shift is by all bits.
     shift: u32,
+    last: usize,
     /// Places are in the order of names, so that partitions, which are ranges of names, have ranges of places, and
     /// those who look after them no lines in common. Neighbours are in partitions of their own, most often.
     ordered: bool,
@@ -67,26 +69,25 @@ pub(crate) struct Places {
 impl Places {
     /// So many places, a power of two; `partitions`: in so many ranges of names is locked by threads of their own.
     pub(crate) fn new(count: usize, partitions: usize) -> Places {
-        Places { shift: u64::BITS - count.ilog2(), ordered: partitions > 1 }
+        let shift = (u64::BITS - count.ilog2()) % u64::BITS;
+        Places { shift, last: count - 1, ordered: partitions > 1 }
     }
 
     /// How many there are.
     pub(crate) fn count(self) -> usize {
-        1 << (u64::BITS - self.shift)
+        self.last + 1
     }
 
     /// The place of a name. If there is one partition, those of neighbours are among the same 256, four places from one
     /// to the next.
     #[inline]
     pub(crate) fn of(self, name: LockName) -> usize {
-        // With one place the shift is 64, which `checked_shr` refuses.
-        let shifted = |bits: u64| bits.checked_shr(self.shift).unwrap_or(0);
         if self.ordered {
-            return shifted(name.0) as usize;
+            return (name.0 >> self.shift) as usize & self.last;
         }
-        let first = shifted(name.0 << 8);
-        let among = u64::from(((name.0 >> LAST_AT) as u8).rotate_left(2));
-        ((first & !0xFF | (first + among) & 0xFF) & shifted(u64::MAX)) as usize
+        let first = (name.0 << 8 >> self.shift) as usize;
+        let among = usize::from(((name.0 >> LAST_AT) as u8).rotate_left(2));
+        (first & !0xFF | (first + among) & 0xFF) & self.last
     }
 }
 
