@@ -8,8 +8,9 @@
 //! bounds. Reads past the end give zeros, writes past the end are dropped.
 
 mod buffer;
+mod compare;
 
-use std::{cmp::Ordering as Order, fmt, hint::select_unpredictable, ops::Range};
+use std::{fmt, hint::select_unpredictable, ops::Range};
 
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::{
@@ -192,50 +193,6 @@ impl PageWords {
         }
     }
 
-    /// Compares `length` bytes at `offset` with `other`, as byte strings. Of bytes past the page's end there are none.
-    #[inline]
-    pub fn compare(&self, offset: usize, length: usize, other: &[u8]) -> Order {
-        let length = clamp(offset, length);
-        if other.len() > WORD_BYTES {
-            return self.compare_words(offset, length, other);
-        }
-        // Most of what is left of a key behind its node's prefix. No branches: in a search nobody can foretell them.
-        let mask = first_bytes(length.min(other.len()));
-        let (mine, theirs) = (self.u64(offset) & mask, word_of(other) & mask);
-        mine.swap_bytes().cmp(&theirs.swap_bytes()).then(length.cmp(&other.len()))
-    }
-
-    /// Whether the first `bytes` of `other`, at most eight, are those at `offset`.
-    #[inline]
-    pub(crate) fn agree(&self, offset: usize, other: &[u8; WORD_BYTES], bytes: usize) -> bool {
-        (self.u64(offset) ^ u64::from_le_bytes(*other)) & first_bytes(bytes) == 0
-    }
-
-    fn compare_words(&self, offset: usize, length: usize, other: &[u8]) -> Order {
-        let (chunks, rest) = other[..length.min(other.len())].as_chunks::<WORD_BYTES>();
-        let mut next = self.words_from(offset);
-        for chunk in chunks {
-            let (mine, theirs) = (next(), u64::from_le_bytes(*chunk));
-            if mine != theirs {
-                return mine.swap_bytes().cmp(&theirs.swap_bytes());
-            }
-        }
-        if !rest.is_empty() {
-            let (mine, theirs) = (next() & first_bytes(rest.len()), word_of(rest));
-            if mine != theirs {
-                return mine.swap_bytes().cmp(&theirs.swap_bytes());
-            }
-        }
-        length.cmp(&other.len())
-    }
-
-    /// The first eight bytes of the `length` at `offset` as a number that sorts as they do; zeros follow fewer.
-    #[inline]
-    pub(crate) fn sort_key(&self, offset: usize, length: usize) -> u64 {
-        let word = self.u64(offset).swap_bytes();
-        if length >= WORD_BYTES { word } else { word & !(u64::MAX >> (length * 8)) }
-    }
-
     /// Fills `target` from `offset` on; with zeros past the page's end.
     #[inline]
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
@@ -400,6 +357,8 @@ impl PageWords {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering as Order;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -431,6 +390,15 @@ mod tests {
             let mine = &bytes[offset.min(PAGE_BYTES)..(offset + length).min(PAGE_BYTES).max(offset.min(PAGE_BYTES))];
             prop_assert_eq!(words.compare(offset, length, &other), mine.cmp(&other[..]));
             prop_assert_eq!(words.compare(offset, length, mine), Order::Equal);
+            prop_assert!(words.has(offset, mine));
+            prop_assert_eq!(words.has(offset, &other), bytes.get(offset..).unwrap_or(&[]).starts_with(&other));
+            for changed in 0..mine.len() {
+                let mut unlike = mine.to_vec();
+                unlike[changed] ^= 1 << (changed % 8);
+                prop_assert!(!words.has(offset, &unlike), "byte {} of {}", changed, mine.len());
+            }
+            let beyond = [mine, &[0]].concat();
+            prop_assert!(offset + beyond.len() <= PAGE_BYTES || !words.has(offset, &beyond));
             let mut target = vec![7; length];
             words.copy_to(offset, &mut target);
             prop_assert_eq!(&target[..], &padded[offset..][..length]);

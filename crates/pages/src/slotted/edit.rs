@@ -270,9 +270,7 @@ impl<'a> SlottedMut<'a> {
     fn skip_with(&mut self, suffix: &[u8], count: u16) -> usize {
         let (view, skipped) = (self.view(), self.view().skipped());
         let first = view.slot(SlotIndex(0));
-        let shares = |skipped| {
-            suffix.get(..skipped).is_some_and(|own| self.words.compare(first.offset(), skipped, own).is_eq())
-        };
+        let shares = |skipped| suffix.get(..skipped).is_some_and(|own| self.words.has(first.offset(), own));
         if count > 1 && (skipped == 0 || shares(skipped)) { skipped } else { self.skip_anew(suffix, count) }
     }
 

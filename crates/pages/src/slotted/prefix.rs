@@ -1,7 +1,6 @@
 //! What keys of a node share with its low fence, and how it gets longer.
 
 use foreshore_base::limits::PAGE_BYTES;
-use foreshore_env::words::WORD_BYTES;
 
 use super::{Slot, SlottedView};
 use crate::layout::LOW_FENCE;
@@ -29,15 +28,7 @@ impl SlottedView<'_> {
     /// do.
     pub fn can_narrow(&self, high: &[u8]) -> bool {
         let shared = high.get(self.prefix_len()..self.common_prefix(high)).unwrap_or(&[]);
-        let (first, rest) = shared.split_at(shared.len().min(WORD_BYTES));
-        let mut word = [0; WORD_BYTES];
-        word[..first.len()].copy_from_slice(first);
-        let begins = |slot: Slot| {
-            slot.suffix_len() >= shared.len()
-                && self.words.agree(slot.offset(), &word, first.len())
-                && (rest.is_empty()
-                    || self.words.compare(slot.offset() + WORD_BYTES, rest.len(), rest).is_eq())
-        };
+        let begins = |slot: Slot| slot.suffix_len() >= shared.len() && self.words.has(slot.offset(), shared);
         self.slots(0..self.slot_count()).all(begins)
     }
 
