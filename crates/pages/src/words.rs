@@ -316,9 +316,7 @@ impl PageWords {
         // One check for all words that are written whole.
         let words = self.0.get(index..).unwrap_or(&[]);
         let (chunks, rest) = body.as_chunks::<WORD_BYTES>();
-        for (word, chunk) in words.iter().zip(chunks) {
-            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
-        }
+        words::store(chunks, words);
         if !rest.is_empty() {
             self.merge(index + chunks.len(), 0, rest);
         }
@@ -347,6 +345,12 @@ impl PageWords {
         for pair in words.windows(2) {
             pair[0].store(pair[1].load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// Fills the words from the aligned offset `from` on with zeros, up to the one that `to` lies in or begins. Needs
+    /// the latch exclusively.
+    pub(crate) fn clear_to(&self, from: usize, to: usize) {
+        words::clear(self.0.get(from / WORD_BYTES..to.div_ceil(WORD_BYTES)).unwrap_or(&[]));
     }
 
     /// Fills the page with zeros. Needs the latch exclusively.

@@ -56,7 +56,11 @@ impl NodeHeader<'_> {
 /// page by it, under that page's exclusive latch.
 #[derive(Debug)]
 pub struct PageBuilder {
-    page: Box<PageBuffer>,
+    header: [u8; PAGE_HEADER_BYTES],
+    /// The fences, as they lie at the page's end.
+    fences: Vec<u8>,
+    /// What is behind the header, from the first record on: keys that ascend make one node after the other without any.
+    page: Option<Box<PageBuffer>>,
     prefix: usize,
     count: usize,
     heap_start: usize,
@@ -65,27 +69,44 @@ pub struct PageBuilder {
 impl PageBuilder {
     /// An empty node with these fences, without garbage.
     pub fn new(header: &NodeHeader<'_>) -> Result<PageBuilder, PageFull> {
-        let (page, prefix) = (PageBuffer::boxed(), header.prefix_len());
-        let mut builder = PageBuilder { page, prefix, count: 0, heap_start: PAGE_BYTES };
+        let mut builder = PageBuilder {
+            header: [0; PAGE_HEADER_BYTES],
+            fences: [header.high, header.low].map(Option::unwrap_or_default).concat(),
+            page: None,
+            prefix: header.prefix_len(),
+            count: 0,
+            heap_start: PAGE_BYTES,
+        };
         builder.put(TABLE, header.table.0.to_le_bytes());
         builder.put(LEVEL, [header.level]);
         builder.put(KIND, [PageKind::Node as u8]);
         builder.put(FLAGS, header.flags.to_le_bytes());
-        builder.put(PREFIX_LENGTH, (prefix as u16).to_le_bytes());
+        builder.put(PREFIX_LENGTH, (builder.prefix as u16).to_le_bytes());
         builder.put(FOSTER_CHILD, header.foster.0.to_le_bytes());
         builder.put(LEFTMOST_CHILD, header.leftmost.0.to_le_bytes());
         for (field, key) in [(LOW_FENCE, header.low), (HIGH_FENCE, header.high)] {
             if let Some(key) = key {
                 let offset = builder.take(0, key.len())?;
-                builder.page.0[offset..offset + key.len()].copy_from_slice(key);
                 builder.put(field, (offset as u32 | (key.len() as u32) << 16).to_le_bytes());
             }
         }
         Ok(builder)
     }
 
-    fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
-        self.page.0[offset..offset + N].copy_from_slice(&bytes);
+    /// Sets a field of the header.
+    fn put<const N: usize>(&mut self, field: usize, bytes: [u8; N]) {
+        self.header[field..field + N].copy_from_slice(&bytes);
+    }
+
+    /// What is behind the header.
+    fn page(&mut self) -> &mut [u8; PAGE_BYTES] {
+        let PageBuilder { page, fences, .. } = self;
+        let begin = || {
+            let mut page = PageBuffer::boxed();
+            page.0[PAGE_BYTES - fences.len()..].copy_from_slice(fences);
+            page
+        };
+        &mut page.get_or_insert_with(begin).0
     }
 
     fn take(&mut self, slots: usize, bytes: usize) -> Result<usize, PageFull> {
@@ -110,7 +131,7 @@ impl PageBuilder {
             return Err(PageFull);
         }
         let place = self.add(suffix.len() + RECORD_LENGTH_BYTES + value.len())?;
-        let (key_part, rest) = self.page.0[place..].split_at_mut(suffix.len());
+        let (key_part, rest) = self.page()[place..].split_at_mut(suffix.len());
         key_part.copy_from_slice(suffix);
         let (length_part, rest) = rest.split_at_mut(RECORD_LENGTH_BYTES);
         length_part.copy_from_slice(&(value.len() as u16).to_le_bytes());
@@ -131,7 +152,8 @@ impl PageBuilder {
     /// Gives the record that was added last its slot.
     #[inline]
     fn name(&mut self, slot: Slot) {
-        self.put(slot_offset(self.count), slot.0.to_le_bytes());
+        let place = slot_offset(self.count);
+        self.page()[place..place + SLOT_BYTES].copy_from_slice(&slot.0.to_le_bytes());
         self.count += 1;
     }
 
@@ -159,7 +181,7 @@ impl PageBuilder {
             match cut {
                 Some(cut) if end <= PAGE_BYTES && before + slot.suffix_len() <= MAX_KEY_BYTES => {
                     let place = self.add(end - start)?;
-                    let record = &mut self.page.0[place..place + (end - start)];
+                    let record = &mut self.page()[place..place + (end - start)];
                     view.words().copy_to(start, record);
                     let slot = Slot::new(&record[..slot.suffix_len() - cut], 0, place, slot.flags());
                     self.name(slot);
@@ -190,31 +212,41 @@ impl PageBuilder {
         self.put(SLOT_COUNT, (self.count as u16).to_le_bytes());
         self.put(HEAP_START, (self.heap_start as u16).to_le_bytes());
         self.skip();
-        words.write(TABLE, &self.page.0[TABLE..IMAGE_LSN]);
-        words.write(SKIPPED, &self.page.0[SKIPPED..]);
+        words.write(TABLE, &self.header[TABLE..IMAGE_LSN]);
+        words.write(SKIPPED, &self.header[SKIPPED..]);
+        match self.page {
+            Some(page) => words.write(PAGE_HEADER_BYTES, &page.0[PAGE_HEADER_BYTES..]),
+            None => {
+                words.clear_to(PAGE_HEADER_BYTES, self.heap_start);
+                words.write(self.heap_start, &self.fences);
+            }
+        }
     }
 
     /// Has heads begin behind what all records share; the first and the last of them tell.
     fn skip(&mut self) {
-        let Some(last @ 1..) = self.count.checked_sub(1) else { return };
-        let skipped = common_prefix(self.suffix(self.slot(0)), self.suffix(self.slot(last)));
+        let count = self.count;
+        let Some(last @ 1..) = count.checked_sub(1) else { return };
+        let page = self.page();
+        let skipped = common_prefix(suffix(page, slot(page, 0)), suffix(page, slot(page, last)));
         if skipped == 0 {
             return;
         }
-        self.put(SKIPPED, (skipped as u16).to_le_bytes());
-        for place in 0..self.count {
-            let slot = self.slot(place);
-            let head = head_of(self.suffix(slot).get(skipped..).unwrap_or(&[]));
-            self.put(slot_offset(place), slot.with_head(head).0.to_le_bytes());
+        for place in 0..count {
+            let slot = slot(page, place);
+            let head = head_of(suffix(page, slot).get(skipped..).unwrap_or(&[]));
+            let place = slot_offset(place);
+            page[place..place + SLOT_BYTES].copy_from_slice(&slot.with_head(head).0.to_le_bytes());
         }
+        self.put(SKIPPED, (skipped as u16).to_le_bytes());
     }
+}
 
-    fn slot(&self, place: usize) -> Slot {
-        let (words, _) = self.page.0[slot_offset(place)..].as_chunks();
-        Slot(u64::from_le_bytes(words[0]))
-    }
+fn slot(page: &[u8; PAGE_BYTES], place: usize) -> Slot {
+    let (words, _) = page[slot_offset(place)..].as_chunks();
+    Slot(u64::from_le_bytes(words[0]))
+}
 
-    fn suffix(&self, slot: Slot) -> &[u8] {
-        &self.page.0[slot.offset()..slot.offset() + slot.suffix_len()]
-    }
+fn suffix(page: &[u8; PAGE_BYTES], slot: Slot) -> &[u8] {
+    &page[slot.offset()..slot.offset() + slot.suffix_len()]
 }

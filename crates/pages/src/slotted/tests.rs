@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    layout::{LOW_FENCE, PREFIX_LENGTH, SKIPPED, SLOT_COUNT},
+    layout::{IMAGE_LSN, LOW_FENCE, PREFIX_LENGTH, SKIPPED, SLOT_COUNT, TABLE},
     words::{PageBuffer, PageWords},
 };
 
@@ -371,6 +371,42 @@ fn skipped(keys: &[&[u8]]) -> (usize, PageWords) {
     view.inspect().unwrap();
     assert_eq!(view.skipped(), SlottedView::new(&words).skipped(), "{keys:?}");
     (view.skipped(), words)
+}
+
+/// It is not put together in private memory; the page is the same, whatever it was before.
+#[test]
+fn a_node_without_records_replaces_all_of_a_page() {
+    let fences: [&[u8]; 4] = [b"", b"key", b"key 1234", &[7; MAX_KEY_BYTES]];
+    let fences = fences.map(Some).into_iter().chain([None]);
+    for (low, high) in fences.clone().flat_map(|low| fences.clone().map(move |high| (low, high))) {
+        let header = NodeHeader {
+            table: TableId(9),
+            level: 3,
+            low,
+            high,
+            leftmost: PageId(5),
+            ..NodeHeader::default()
+        };
+        let pages = [0, 0xA5].map(|before| {
+            let words = PageWords::default();
+            words.load_from(&[before; PAGE_BYTES]);
+            PageBuilder::new(&header).unwrap().store(&words);
+            words
+        });
+        let [clean, dirty] = pages.each_ref().map(|words| words.snapshot());
+        let (head, image_lsn) = (0..TABLE, IMAGE_LSN..IMAGE_LSN + 8);
+        assert!(dirty.0[head.clone()].iter().chain(&dirty.0[image_lsn.clone()]).all(|byte| *byte == 0xA5));
+        let rest = |at: &usize| !head.contains(at) && !image_lsn.contains(at);
+        assert_eq!((0..PAGE_BYTES).filter(rest).find(|at| clean.0[*at] != dirty.0[*at]), None);
+        let view = SlottedView::new(&pages[1]);
+        view.inspect().unwrap();
+        let mut key = Vec::new();
+        let fence = view.low_fence(&mut key);
+        assert_eq!((fence == Fence::Key).then_some(&key[..]), low);
+        let fence = view.high_fence(&mut key);
+        assert_eq!((fence == Fence::Key).then_some(&key[..]), high);
+        assert_eq!((view.slot_count(), view.level(), view.leftmost_child()), (0, 3, PageId(5)));
+    }
 }
 
 #[test]
