@@ -5,7 +5,7 @@
 //! is written to shared memory. When validations keep failing the descent couples shared latches instead; so it does at
 //! once, or couples exclusive ones, in the other modes (`hold.rs`).
 
-use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
+use foreshore_base::{PageId, Result, SlotIndex, StorageError, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, OptimisticPage, SlottedView};
 
@@ -96,9 +96,13 @@ impl<'a> Tree<'a> {
         }
         // A transaction that changes a record has read it before, as a rule.
         let read_before = if verb == Verb::Insert { None } else { Place::at(view, slot, key) };
+        let unchanged = found == Some(page.at_version());
         let place = match read_before {
             // The fences were looked at when it was found. Other records lie between them on sound pages only.
-            Some(place) if found == Some(page.at_version()) => place,
+            Some(place) if unchanged => place,
+            None if unchanged && verb.may_add() && view.ends_below(slot, key) => {
+                Place::Absent(SlotIndex(slot.0 + 1))
+            }
             _ if !view.encloses(key) => return None,
             Some(place) => place,
             // A transaction that adds record after record does it in ascending order, as a rule.

@@ -2,10 +2,10 @@
 //! not, or the leaf's low fence.
 
 use foreshore_base::SlotIndex;
-use foreshore_lock::KeyRef;
-use foreshore_pages::{Fence, SlottedView};
+use foreshore_lock::{KeyRef, Mode};
+use foreshore_pages::{ExclusivePage, Fence, SlottedView};
 
-use crate::bytes::SmallKey;
+use crate::{bytes::SmallKey, session::Session, tree::Tree};
 
 /// The name of a gap, copied out of a leaf.
 #[derive(Debug)]
@@ -50,5 +50,33 @@ impl Name {
         let mut bytes = Vec::new();
         self.infinite = view.low_fence(&mut bytes) == Fence::Infinite;
         self.bytes.resize(bytes.len()).copy_from_slice(&bytes);
+    }
+}
+
+impl Tree<'_> {
+    /// What the session holds on the gap below `slot` if that may be cut, and the key of the finger names it, as where
+    /// keys ascend: the name is neither copied nor looked up.
+    #[inline]
+    pub(crate) fn free_behind_finger(
+        &self,
+        session: &impl Session,
+        page: &ExclusivePage<'_>,
+        slot: SlotIndex,
+        key: &[u8],
+    ) -> Option<Mode> {
+        let finger = session.finger(self.table)?;
+        if slot.0.checked_sub(1) != Some(finger.slot.0) || !page.was(finger.found?) {
+            return None;
+        }
+        let (held, free) = session.held_and_check_at_finger(self.table, Mode::NX)?;
+        debug_assert!(
+            {
+                let mut gap = Name::new();
+                gap.set_below(page.view(), slot, key);
+                session.held(self.table, gap.key()).is_ok_and(|by_name| by_name == held)
+            },
+            "the finger is not on the key below the gap"
+        );
+        free.then_some(held)
     }
 }

@@ -84,7 +84,7 @@ pub trait Session {
     }
 
     /// The place that [`Session::set_finger`] named last, if that was of this table: finger search, for those who read
-    /// a key before they write it.
+    /// a key before they write it, or add one behind another.
     #[inline]
     fn finger(&self, table: TableId) -> Option<Finger> {
         let _ = table;
@@ -95,6 +95,21 @@ pub trait Session {
     #[inline]
     fn set_finger(&mut self, table: TableId, finger: Finger) {
         let _ = (table, finger);
+    }
+
+    /// As [`Session::set_finger`], for the key that [`Session::acquire`] was asked for last. Which of the locks is on
+    /// it can be kept with the place.
+    #[inline]
+    fn set_locked_finger(&mut self, table: TableId, finger: Finger) {
+        self.set_finger(table, finger);
+    }
+
+    /// As [`Session::held_and_check`] for the key of the finger, if that is known without the key's name. Allowed under
+    /// a latch.
+    #[inline]
+    fn held_and_check_at_finger(&self, table: TableId, mode: Mode) -> Option<(Mode, bool)> {
+        let _ = (table, mode);
+        None
     }
 
     /// Whether records of this table may be read without locks at this moment: for each read a leaf is

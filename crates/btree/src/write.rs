@@ -17,7 +17,7 @@ use crate::{
     node::{self, Target, fits_in_place},
     overflow::Reference,
     record::{self, Change},
-    session::{Isolation, Session},
+    session::{Finger, Isolation, Session},
     tree::Tree,
 };
 
@@ -71,11 +71,12 @@ impl<'a> Tree<'a> {
         verb: Verb,
     ) -> Result<Written> {
         let target = Target::Key(key);
-        let mut gap = Name::new();
+        let mut gap = None;
         loop {
             // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it
             // was.
-            let (landing, seen) = match self.place_at_finger(session, key, verb) {
+            let by_finger = self.place_at_finger(session, key, verb);
+            let (landing, seen) = match by_finger {
                 Some(found) => found,
                 None => {
                     session.prefetch_lock(self.table, KeyRef::Key(key), Mode::XN);
@@ -83,7 +84,10 @@ impl<'a> Tree<'a> {
                     (landing, Place::of(landing.page.view(), key))
                 }
             };
-            session.set_finger(self.table, seen.finger(landing.page));
+            // Where nothing is there yet, the finger that led there may be on the key that names the gap.
+            if by_finger.is_none() || !matches!(seen, Place::Absent(_)) {
+                session.set_finger(self.table, seen.finger(landing.page));
+            }
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
                 // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
                 // reading: two that did would wait for each other.
@@ -111,7 +115,11 @@ impl<'a> Tree<'a> {
                     self.adopt_on_the_way(session, landing.foster, target);
                     return Ok(written);
                 }
-                Attempt::AwaitGap => session.acquire(self.table, gap.key(), Mode::NX)?,
+                Attempt::AwaitGap => {
+                    if let Some(gap) = &gap {
+                        session.acquire(self.table, gap.key(), Mode::NX)?;
+                    }
+                }
                 Attempt::AwaitKey(mode) => session.acquire(self.table, KeyRef::Key(key), mode)?,
                 Attempt::Again => {}
             }
@@ -130,7 +138,7 @@ impl<'a> Tree<'a> {
         key: &[u8],
         value: Value<'_>,
         verb: Verb,
-        gap: &mut Name,
+        gap: &mut Option<Name>,
     ) -> Result<Attempt> {
         loop {
             let room = match (verb, place) {
@@ -152,9 +160,15 @@ impl<'a> Tree<'a> {
                     }
                 }
                 (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
-                    gap.set_below(page.view(), slot, key);
                     // A transaction that holds the gap exclusively need not ask whether others wait for it.
-                    let (held, free) = session.held_and_check(self.table, gap.key(), Mode::NX)?;
+                    let (held, free) = match self.free_behind_finger(session, &page, slot, key) {
+                        Some(held) => (held, true),
+                        None => {
+                            let gap = gap.get_or_insert_with(Name::new);
+                            gap.set_below(page.view(), slot, key);
+                            session.held_and_check(self.table, gap.key(), Mode::NX)?
+                        }
+                    };
                     if !free && !planted(Fault::InsertIgnoresGap) {
                         return Ok(Attempt::AwaitGap);
                     }
@@ -241,7 +255,9 @@ impl<'a> Tree<'a> {
         let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
         let flags = RecordFlags { ghost: false, overflow: value.overflow };
         let done = page.edit().insert(slot, key, value.bytes, flags);
+        let finger = Finger { leaf: page.id(), slot, found: Some(page.next_version()) };
         self.finish(page, lsn, done)?;
+        session.set_locked_finger(self.table, finger);
         Ok(Written::nothing(false))
     }
 

@@ -4,6 +4,7 @@ mod change;
 mod company;
 mod cursor;
 mod escalation;
+mod intents;
 mod log_room;
 mod long_values;
 mod making;

@@ -33,6 +33,14 @@ impl LockOwner {
         Ok((has, has.covers(mode) || self.check_beside(name, held, mode)))
     }
 
+    /// As [`LockOwner::held_and_check`] for the lock that was the `place`th when it came, counted from 0: by
+    /// [`LockOwner::lock_count`] before that. Without a name, and for as long as no lock was given back.
+    #[inline]
+    pub fn held_and_check_at(&self, place: usize, mode: Mode) -> (Mode, bool) {
+        let held = self.state().held.get(place);
+        (held.mode, held.mode.covers(mode) || self.check_beside(held.name, Some(held), mode))
+    }
+
     #[inline]
     fn check_beside(&self, name: LockName, held: Option<HeldLock>, mode: Mode) -> bool {
         let mode = self.manager.key_ranges.widen_check(mode);

@@ -38,13 +38,25 @@ impl PageStamp {
     /// Becomes the stamp of the page as it will be when `page` is released, with the record at `lsn` as its newest
     /// change; false, and no change, if somebody else has changed the page since it was stamped.
     pub fn follow(&mut self, page: &ExclusivePage<'_>, lsn: Lsn) -> bool {
-        let after = page.guard.version();
-        let PageVersion { id, frame, version } = self.page;
-        if page.id != id || page.place.index != frame || !version.precedes(after) {
-            return false;
+        let followed = page.was(self.page);
+        if followed {
+            *self = PageStamp { page: page.next_version(), lsn };
         }
-        *self = PageStamp { page: PageVersion { version: after, ..self.page }, lsn };
-        true
+        followed
+    }
+}
+
+impl ExclusivePage<'_> {
+    /// Whether the page was at this version when it was latched.
+    #[inline]
+    pub fn was(&self, PageVersion { id, frame, version }: PageVersion) -> bool {
+        self.id == id && self.place.index == frame && version.precedes(self.guard.version())
+    }
+
+    /// The page as it will be when it is released, as long as nobody else changes it and it stays.
+    #[inline]
+    pub fn next_version(&self) -> PageVersion {
+        PageVersion { id: self.id, frame: self.place.index, version: self.guard.version() }
     }
 }
 

@@ -208,6 +208,14 @@ impl<'a> SlottedView<'a> {
         self.compare_low(key).is_ge() && self.compare_high(key).is_lt()
     }
 
+    /// Whether `slot` has the last record, and `key` comes behind that and below the high key.
+    #[inline]
+    pub fn ends_below(&self, slot: SlotIndex, key: &[u8]) -> bool {
+        self.slot_count().checked_sub(1) == Some(slot.0)
+            && self.compare_key(slot, key).is_lt()
+            && self.compare_high(key).is_lt()
+    }
+
     /// How the first bytes of `key` compare to the node's prefix, at this place and of this length.
     #[inline]
     pub(super) fn compare_prefix(&self, (offset, length): (usize, usize), key: &[u8]) -> Ordering {

@@ -63,8 +63,10 @@ pub(crate) struct TxnSession {
     pub(crate) first_unnamed_delete: Lsn,
     /// Long values that it has written or deleted.
     pub(crate) long_values: super::LongValues,
-    /// The leaf that was used last, and where, and its table.
-    finger: Option<(TableId, Finger)>,
+    /// The leaf that was used last, and where, and its table; which of the locks is on the key there, if that is known.
+    finger: Option<(TableId, Finger, Option<usize>)>,
+    /// Which of the locks was asked for last by [`Session::acquire`], if it was new then.
+    newest: Option<usize>,
 }
 
 impl TxnSession {
@@ -96,6 +98,7 @@ impl TxnSession {
             first_unnamed_delete: Lsn::ZERO,
             long_values: super::LongValues::default(),
             finger: None,
+            newest: None,
         }
     }
 
@@ -166,57 +169,13 @@ impl TxnSession {
             Protocol::Planned(_) => self.enter_beside_plan(table, want),
         }
     }
-
-    /// Locks a table, or the volume, itself; without what stands above it.
-    pub(crate) fn intent(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        if let Some(joined) = self.wanting(table, want) {
-            self.advance_change();
-            self.owner.intent(table, joined, &self.waiting.policy())?;
-            self.note_intent(table, joined);
-        }
-        Ok(())
-    }
-
-    /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]).
-    /// It is called again then.
-    pub(super) fn ask_intent(&mut self, table: TableId, want: IntentMode) -> Result<bool, LockError> {
-        let Some(joined) = self.wanting(table, want) else { return Ok(true) };
-        let granted = self.owner.ask_intent(table, joined, &self.waiting.policy())?;
-        if granted {
-            self.note_intent(table, joined);
-        }
-        Ok(granted)
-    }
-
-    /// What to ask for, if what it holds is not enough.
-    fn wanting(&self, table: TableId, want: IntentMode) -> Option<IntentMode> {
-        match self.intents.iter().find(|entered| entered.table == table) {
-            Some(entered) if entered.mode.covers(want) => None,
-            Some(entered) => Some(entered.mode.join(want)),
-            None => Some(want),
-        }
-    }
-
-    fn note_intent(&mut self, table: TableId, wanted: IntentMode) {
-        // Those before it in its pipeline may have left it a stronger one.
-        let mode = self.owner.held_intent(table).unwrap_or(wanted);
-        match self.intents.iter_mut().find(|entered| entered.table == table) {
-            Some(entered) => entered.mode = mode,
-            None => self.intents.push(Entered::new(table, mode, &self.escalation)),
-        }
-        self.absolute |= !matches!(mode, IntentMode::IS | IntentMode::IX);
-    }
-
-    /// Its locks on tables, and on the volume.
-    pub(crate) fn intents(&self) -> impl Iterator<Item = (TableId, IntentMode)> {
-        self.intents.iter().map(|entered| (entered.table, entered.mode))
-    }
 }
 
 impl Session for TxnSession {
     #[inline]
     fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
         let reads = Mode::S.covers(mode);
+        self.newest = None;
         if self.covered(table, mode) || (reads && planted(Fault::ReadUnlocked)) {
             return Ok(());
         }
@@ -229,10 +188,11 @@ impl Session for TxnSession {
             self.advance_change();
             self.owner.acquire(table, key, mode, &self.waiting.policy())?;
         }
-        if self.owner.lock_count() > before
-            && self.escalation.count(&self.owner, &mut self.intents, table, mode)
-        {
-            self.escalate(table);
+        if self.owner.lock_count() > before {
+            self.newest = Some(before);
+            if self.escalation.count(&self.owner, &mut self.intents, table, mode) {
+                self.escalate(table);
+            }
         }
         Ok(())
     }
@@ -321,13 +281,28 @@ impl Session for TxnSession {
 
     #[inline]
     fn finger(&self, table: TableId) -> Option<Finger> {
-        let (of, finger) = self.finger?;
+        let (of, finger, _) = self.finger?;
         (of == table).then_some(finger)
     }
 
     #[inline]
     fn set_finger(&mut self, table: TableId, finger: Finger) {
-        self.finger = Some((table, finger));
+        self.finger = Some((table, finger, None));
+    }
+
+    #[inline]
+    fn set_locked_finger(&mut self, table: TableId, finger: Finger) {
+        self.finger = Some((table, finger, self.newest));
+    }
+
+    #[inline]
+    fn held_and_check_at_finger(&self, table: TableId, mode: Mode) -> Option<(Mode, bool)> {
+        let (of, _, lock) = self.finger?;
+        // Under a lock on the table it need not be held, and the other question is answered at once.
+        if of != table || self.covered(table, mode) {
+            return None;
+        }
+        lock.map(|place| self.owner.held_and_check_at(place, mode))
     }
 
     #[inline]

@@ -1,9 +1,10 @@
 //! Finger search: between a read and the write that follows it, others change the leaf that the read found.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
+use foreshore_lock::LockError;
 use foreshore_testkit::FaultyDisk;
-use foreshore_txn::Durability;
+use foreshore_txn::{Direction, Durability, LockKind, TxnError};
 
 use crate::{assert_sound, begin, get, open, put, read_all};
 
@@ -50,4 +51,29 @@ fn a_leaf_that_splits_or_merges_between_read_and_write_misleads_nobody() {
     let expected: BTreeMap<_, _> = expected.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
     assert_eq!(found, expected);
     assert_sound(&engine, "fingers");
+}
+
+/// A transaction that adds one key behind another has the lock on the key below the gap at hand. Whether others have
+/// the gap it asks all the same.
+#[test]
+fn a_key_behind_the_last_one_waits_for_whoever_has_read_the_gap() {
+    let engine = open(&FaultyDisk::new()).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut writer = begin(&engine);
+    writer.set_no_wait(true);
+    for last in (0..100).step_by(10) {
+        assert!(writer.insert(&table, &key(last), b"value").unwrap());
+        assert!(writer.insert(&table, &key(last + 1), b"value").unwrap());
+        let mut reader = begin(&engine);
+        let (low, high) = (key(last + 1), key(last + 9));
+        let gap = (Bound::Excluded(&low[..]), Bound::Excluded(&high[..]));
+        let mut cursor = reader.cursor(&table, gap, Direction::Ascending, LockKind::Shared).unwrap();
+        assert!(!reader.next(&mut cursor, &mut Vec::new(), &mut Vec::new()).unwrap());
+        let refused = writer.insert(&table, &key(last + 5), b"value");
+        assert!(matches!(refused, Err(TxnError::Lock(LockError::WouldBlock(_)))), "{last}: {refused:?}");
+        reader.commit(Durability::Sync).unwrap();
+        assert!(writer.insert(&table, &key(last + 5), b"value").unwrap());
+    }
+    writer.commit(Durability::Sync).unwrap();
+    assert_sound(&engine, "keys behind one another");
 }
