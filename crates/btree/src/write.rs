@@ -194,6 +194,9 @@ impl<'a> Tree<'a> {
                 Room::Purged(purged) => {
                     page = purged;
                     place = Place::of(page.view(), key);
+                    // Slots are others now, which the version does not say before the latch is gone.
+                    let finger = Finger { leaf: page.id(), slot: place.slot(), found: None };
+                    session.set_finger(self.table, finger);
                 }
                 Room::Fits(_) | Room::Split => return Ok(Attempt::Again),
             }

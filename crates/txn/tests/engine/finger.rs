@@ -77,3 +77,21 @@ fn a_key_behind_the_last_one_waits_for_whoever_has_read_the_gap() {
     writer.commit(Durability::Sync).unwrap();
     assert_sound(&engine, "keys behind one another");
 }
+
+/// The finger is on the key before the last when ghosts are taken away under the latch: in its slot is another key then.
+#[test]
+fn a_purge_moves_what_the_finger_is_on() {
+    let engine = open(&FaultyDisk::new()).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for number in [10, 30, 40] {
+        put(&engine, &table, &key(number), b"old");
+    }
+    let mut other = begin(&engine);
+    assert!(other.delete(&table, &key(10)).unwrap());
+    other.commit(Durability::Sync).unwrap();
+    let mut writer = begin(&engine);
+    assert!(writer.insert(&table, &key(20), b"value").unwrap());
+    assert!(writer.insert(&table, &key(35), b"value").unwrap());
+    writer.commit(Durability::Sync).unwrap();
+    assert_sound(&engine, "a purge below the finger");
+}
