@@ -96,11 +96,10 @@ fn open(plan: &Plan, disk: &FaultyDisk) -> std::result::Result<Database, String>
 
 /// Decides about the transactions that are prepared: by their places in the order of commits, half of them are
 /// committed, and half are decided about when others have written something. Whoever was rolled back, and is prepared
-/// again because that was lost, had given up its locks: others may have seen the tables without it, and it is committed
-/// behind them.
+/// again because that was lost, has its place in the order like any other: its locks were its own until the rollback
+/// was durable, and nobody has seen the tables without it.
 fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), String> {
     let prepared = db.prepared().map_err(|error| format!("what is prepared: {error}"))?;
-    let mut next = attempts.iter().map(|attempt| attempt.position + 1).max().unwrap_or(0);
     for id in prepared.iter().map(|prepared| &prepared.global_id) {
         let attempt = attempts.iter_mut().find(|attempt| attempt.row.as_ref() == Some(id));
         let name = String::from_utf8_lossy(id);
@@ -121,10 +120,6 @@ fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), St
             _ => (db.rollback_prepared(id), Told::Refused),
         };
         decided.map_err(|error| format!("the decision about transaction {name}, {told:?}: {error}"))?;
-        if attempt.told == Told::Undone {
-            attempt.position = next;
-            next += 1;
-        }
         attempt.told = told;
     }
     for attempt in attempts {
