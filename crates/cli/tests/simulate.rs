@@ -355,7 +355,9 @@ fn options_that_mean_nothing_are_refused() {
 #[cfg(all(foreshore_sim, target_os = "linux"))]
 #[test]
 fn without_addresses_there_is_no_simulation() {
-    for what in ["bench latch --latch tas --threads 1", "--seeds 1"] {
+    for what in
+        ["bench latch --latch tas --threads 1", "--seeds 1", "--seeds 0..2", "--seeds 0..2 --plant all"]
+    {
         let mut command = Command::new("sh");
         command.args([
             "-c",

@@ -2,14 +2,17 @@
 
 use std::{
     io::Read,
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
+
 use super::super::{CampaignArgs, hunt::Told};
-use crate::output::CliError;
+use crate::output::{CliError, TROUBLE};
 
 /// How long a run may take, in the time of people: many times what it takes, also where more run than there are
 /// processors.
@@ -121,7 +124,8 @@ impl Run {
         Ok(status.is_some() || self.began.elapsed() >= PATIENCE)
     }
 
-    /// Waits for its end, and says what came of it. A run that takes too long is ended.
+    /// Waits for its end, and says what came of it. A run that takes too long is ended. One that could not run is an
+    /// error: it says nothing of its seed.
     pub(super) fn wait(mut self) -> Result<Ended, CliError> {
         while !self.is_over()? {
             thread::sleep(super::LOOK_EVERY);
@@ -145,10 +149,22 @@ impl Run {
                 .failure
                 .as_ref()
                 .map(|why| if last.is_empty() { why.clone() } else { format!("{why}\n  {last}") }),
+            None if could_not_run(status) => {
+                let text = format!("the run of seed {} could not run: {status}: {last}", self.seed);
+                return Err(CliError::Other(text));
+            }
             None => Some(format!("{status}: {last}")),
         };
         Ok(Ended { told, failure })
     }
+}
+
+/// Whether a run that has told nothing could not do its work, as it said itself, or was killed from outside, as the
+/// system does where memory is short. An engine that panics or aborts ends in other ways.
+fn could_not_run(status: ExitStatus) -> bool {
+    let from_outside = [SIGHUP, SIGINT, SIGKILL, SIGTERM];
+    status.code() == Some(i32::from(TROUBLE))
+        || status.signal().is_some_and(|signal| from_outside.contains(&signal))
 }
 
 /// Reads along, so that whoever writes much is not kept waiting: what came until there was no more.
@@ -160,4 +176,33 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What came of a run that is this script.
+    fn ended(script: &str) -> Result<Ended, CliError> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let (output, errors) = (read(process.stdout.take()), read(process.stderr.take()));
+        Run { seed: 7, process, output, errors, began: Instant::now() }.wait()
+    }
+
+    /// Both were failures of their seeds, and a fault that was planted counted as found.
+    #[test]
+    fn who_could_not_run_has_not_failed() {
+        for script in ["echo no memory >&2; exit 2", "echo no memory >&2; kill -KILL $$"] {
+            let error = ended(script).err().unwrap().to_string();
+            assert!(error.contains("seed 7") && error.ends_with("no memory"), "{error}");
+        }
+        // A panic, an abort and a wild access of the engine.
+        for script in ["exit 101", "kill -ABRT $$", "kill -SEGV $$"] {
+            assert!(
+                ended(&format!("echo broken >&2; {script}")).unwrap().failure.unwrap().ends_with("broken")
+            );
+        }
+    }
 }
