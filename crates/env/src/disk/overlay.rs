@@ -254,12 +254,12 @@ impl DiskFile for OverlayFile {
             let copy = match changes.blocks.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    self.budget.take()?;
                     let mut copy = Box::new([0; BLOCK_BYTES as usize]);
                     // What is written whole need not be read, and perhaps cannot be.
                     if range.len() < copy.len() {
                         self.read_under(shown, &mut *copy, block * BLOCK_BYTES)?;
                     }
+                    self.budget.take()?;
                     entry.insert(copy)
                 }
             };
@@ -453,5 +453,19 @@ mod tests {
         assert!(other.write_all_at(&[1; BLOCK_BYTES as usize], 3 * BLOCK_BYTES).is_err());
         drop(file);
         other.write_all_at(&[1; BLOCK_BYTES as usize], 3 * BLOCK_BYTES).unwrap();
+    }
+
+    /// A block that could not be read took its part of the memory, and never gave it back.
+    #[test]
+    fn what_cannot_be_read_takes_no_memory() {
+        let (_directory, path) = below();
+        let overlay = Overlay::new(Arc::new(RealDisk), BLOCK_BYTES);
+        let file = overlay.open(&path, OpenMode::ReadWrite).unwrap();
+        let under = RealDisk.open(&path, OpenMode::ReadWrite).unwrap();
+        let length = under.len().unwrap();
+        under.set_len(0).unwrap();
+        assert_eq!(file.write_all_at(&[1], 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        under.set_len(length).unwrap();
+        file.write_all_at(&[1], 0).unwrap();
     }
 }
