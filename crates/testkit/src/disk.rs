@@ -36,8 +36,8 @@ pub enum CrashMode {
     DropUnsynced,
     /// It is there.
     KeepAll,
-    /// Each block of 4 KiB, which is what the kernel writes back, is there as it was last written, or not at all, by
-    /// this seed; of the names of a directory, a prefix of the changes is there.
+    /// Each block of 4 KiB, which is what the kernel writes back, is there as it was behind one of the writes since the
+    /// last sync, or not at all, by this seed; of the names of a directory, a prefix of the changes is there.
     SubsetRandom(u64),
     /// Each 512-byte sector is there or not, by this seed, in the newest or an older version written since the last
     /// sync; of the names of a directory, a prefix of the changes is there.

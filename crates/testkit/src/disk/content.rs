@@ -1,6 +1,9 @@
 //! The bytes of one file, twice: as the page cache shows them and as the platter holds them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
 
 use foreshore_env::random::Xorshift;
 
@@ -75,12 +78,32 @@ impl Bytes {
 }
 
 /// A sector whose newest content no sync covers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Unsynced {
-    /// The last of its changes, as [`Content::changes`] counts them.
+    /// The change that made it what it is, as [`Content::changes`] counts them.
     changed: u64,
-    /// What it was since the last sync, each with the change that ended it.
+    /// What it was since the last sync, each with the change that made it so.
     versions: Vec<(u64, Sector)>,
+}
+
+impl Unsynced {
+    /// The changes of this sector that are known: behind any other of the same time it was the same.
+    fn moments(&self) -> impl Iterator<Item = u64> {
+        self.versions.iter().map(|&(made, _)| made).chain([self.changed])
+    }
+
+    /// The first change behind which it is known what the sector was: older versions may be forgotten.
+    fn known_from(&self) -> u64 {
+        if self.versions.len() < VERSIONS_KEPT { 0 } else { self.versions[0].0 }
+    }
+
+    /// What it was behind a change, where it is `newest` now; `None` if it had not changed since the last sync.
+    fn behind(&self, moment: u64, newest: Sector) -> Option<Sector> {
+        if self.changed <= moment {
+            return Some(newest);
+        }
+        self.versions.iter().rfind(|(made, _)| *made <= moment).map(|&(_, content)| content)
+    }
 }
 
 /// What a sync that has begun makes durable: nothing that is written while it lasts.
@@ -105,7 +128,7 @@ pub(super) struct Content {
     reserved: Vec<u64>,
     /// Sectors written since the last sync.
     unsynced: BTreeMap<u64, Unsynced>,
-    /// Changes so far, of sectors, of the length and of the space.
+    /// Writes so far, and changes of the length and of the space.
     changes: u64,
     /// How many of them the last of the syncs covered, as they began.
     synced: u64,
@@ -148,6 +171,7 @@ impl Content {
 
     /// Writes into the page cache.
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
+        self.changes += 1;
         let mut done = 0;
         while done < bytes.len() {
             let place = offset + done as u64;
@@ -160,17 +184,20 @@ impl Content {
         self.cached.length = self.cached.length.max(offset + bytes.len() as u64);
     }
 
-    /// Notes that a sector is about to change.
+    /// Notes that the last of the changes is about to change a sector.
     fn remember(&mut self, sector: u64) {
-        self.changes += 1;
-        let is_new = !self.unsynced.contains_key(&sector);
-        let Unsynced { changed, versions } = self.unsynced.entry(sector).or_default();
-        *changed = self.changes;
-        if !is_new {
-            if versions.len() == VERSIONS_KEPT {
-                versions.remove(0);
+        match self.unsynced.entry(sector) {
+            Entry::Vacant(entry) => {
+                entry.insert(Unsynced { changed: self.changes, versions: Vec::new() });
             }
-            versions.push((self.changes, self.cached.sector(sector)));
+            Entry::Occupied(entry) => {
+                let Unsynced { changed, versions } = entry.into_mut();
+                if versions.len() == VERSIONS_KEPT {
+                    versions.remove(0);
+                }
+                versions.push((*changed, self.cached.sector(sector)));
+                *changed = self.changes;
+            }
         }
     }
 
@@ -240,7 +267,7 @@ impl Content {
     /// either.
     fn forget(&mut self, pending: &Pending) {
         self.unsynced.retain(|_, sector| {
-            sector.versions.retain(|(ended, _)| *ended > pending.changes);
+            sector.versions.retain(|(made, _)| *made > pending.changes);
             sector.changed > pending.changes
         });
     }
@@ -275,19 +302,30 @@ impl Content {
         Content { cached: survivor.platter.clone(), platter: survivor.platter, ..Content::default() }
     }
 
-    /// Lets each block with un-synced sectors reach the platter as it is, or not.
+    /// Lets each block with un-synced sectors reach the platter or not, as it was behind one of the writes that the
+    /// sync covers: the kernel may have written it then, too.
     fn keep_some_blocks(&mut self, pending: &Pending, random: &mut Xorshift) {
+        const SECTORS: u64 = (BLOCK_BYTES / SECTOR_BYTES) as u64;
         let keep_of_eight = draw_share(random);
-        let mut block = None;
-        let mut kept = false;
-        for (sector, _, content) in &pending.sectors {
-            let its_block = sector / (BLOCK_BYTES / SECTOR_BYTES) as u64;
-            if block != Some(its_block) {
-                block = Some(its_block);
-                kept = random.below(8) < keep_of_eight;
+        let sectors: Vec<(&u64, &Unsynced)> = self.unsynced.iter().collect();
+        for block in sectors.chunk_by(|(one, _), (other, _)| *one / SECTORS == *other / SECTORS) {
+            if random.below(8) >= keep_of_eight {
+                continue;
             }
-            if kept {
-                self.platter.write_in_block(content, sector * SECTOR_BYTES as u64);
+            let known_from = block.iter().map(|(_, unsynced)| unsynced.known_from()).max().unwrap_or(0);
+            let moments: BTreeSet<u64> = block.iter().flat_map(|(_, unsynced)| unsynced.moments()).collect();
+            let moments: Vec<u64> = moments
+                .into_iter()
+                .filter(|moment| (known_from..=pending.changes).contains(moment))
+                .collect();
+            if moments.is_empty() {
+                continue;
+            }
+            let moment = moments[random.below(moments.len() as u64) as usize];
+            for (sector, unsynced) in block {
+                if let Some(content) = unsynced.behind(moment, self.cached.sector(**sector)) {
+                    self.platter.write_in_block(&content, *sector * SECTOR_BYTES as u64);
+                }
             }
         }
         self.keep_a_length(pending.length, keep_of_eight, random);

@@ -60,6 +60,7 @@ fn what_is_not_synced_is_lost_kept_or_torn_by_sector() {
     assert!(mixed > 32, "{mixed}");
 }
 
+/// As one of its whole versions: what it was before, or behind one of the writes.
 #[test]
 fn a_block_is_there_as_a_whole_or_not_at_all() {
     let disk = disk();
@@ -71,14 +72,48 @@ fn a_block_is_there_as_a_whole_or_not_at_all() {
         let bytes = disk.after_crash(CrashMode::SubsetRandom(seed)).read_file(&path("a")).unwrap();
         for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
             let (first, rest) = block.split_at(100);
-            let newest = if number == 5 { 3 } else { 2 };
-            let states = [(1, 1), (newest, 2)];
+            let states = [(1, 1), (2, 2), (3, 2)];
+            let states = if number == 5 { &states[..] } else { &states[..2] };
             assert!(states.contains(&(first[0], rest[0])), "block {number}, seed {seed}");
             assert!(first.iter().all(|&byte| byte == first[0]) && rest.iter().all(|&byte| byte == rest[0]));
         }
         mixed += u32::from(bytes.contains(&1) && bytes.contains(&2));
     }
     assert!(mixed > 32, "{mixed}");
+}
+
+/// Only its newest version came, or none: the kernel may have written any.
+#[test]
+fn an_older_version_of_a_block_may_be_what_survives() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 2 * BLOCK_BYTES);
+    for fill in 2..=3 {
+        handle.write_all_at(&[fill; 2 * BLOCK_BYTES], 0).unwrap();
+    }
+    let seen: HashSet<(u8, u8)> = (0..400)
+        .map(|seed| disk.after_crash(CrashMode::SubsetRandom(seed)).read_file(&path("a")).unwrap())
+        .map(|bytes| (bytes[0], bytes[BLOCK_BYTES]))
+        .collect();
+    assert_eq!(seen.len(), 9, "each block by itself: {seen:?}");
+}
+
+/// A sector is written so often that its first versions are forgotten. No block is made of what is left of them and of
+/// others of that time.
+#[test]
+fn a_version_that_is_forgotten_tears_no_block() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, BLOCK_BYTES);
+    handle.write_all_at(&[2; BLOCK_BYTES], 0).unwrap();
+    for fill in 3..20 {
+        handle.write_all_at(&[fill; 512], 0).unwrap();
+    }
+    let seen: HashSet<(u8, u8)> = (0..400)
+        .map(|seed| disk.after_crash(CrashMode::SubsetRandom(seed)).read_file(&path("a")).unwrap())
+        .map(|bytes| (bytes[0], bytes[512]))
+        .collect();
+    // The last one and four before it.
+    let known = (15..20).map(|fill| (fill, 2));
+    assert_eq!(seen, known.chain([(1, 1)]).collect::<HashSet<_>>());
 }
 
 #[test]
