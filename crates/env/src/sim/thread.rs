@@ -88,11 +88,12 @@ pub fn park() {
     }
 }
 
-/// Sleeps in virtual time, to its end if the duration goes beyond.
+/// Sleeps in virtual time.
 #[track_caller]
 pub fn sleep(duration: Duration) {
-    let end = Instant::from_picoseconds(kernel::END_OF_TIME);
-    calls::sleep_until(Instant::now().checked_add(duration).unwrap_or(end));
+    if let Some(until) = Instant::now().checked_add(duration) {
+        calls::sleep_until(until);
+    }
 }
 
 /// What a thread leaves behind.
