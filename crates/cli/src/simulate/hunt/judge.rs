@@ -95,9 +95,9 @@ fn open(plan: &Plan, disk: &FaultyDisk) -> std::result::Result<Database, String>
 }
 
 /// Decides about the transactions that are prepared: by their places in the order of commits, half of them are
-/// committed, and half are decided about when others have written something. Whoever was rolled back, and is prepared
-/// again because that was lost, has its place in the order like any other: its locks were its own until the rollback
-/// was durable, and nobody has seen the tables without it.
+/// committed, and half are decided about when others have written something. A transaction that was rolled back, and is
+/// prepared again because that was lost, keeps its place in the order, too: it would have had its exclusive locks until
+/// the rollback was durable, so nobody has seen the tables without it, but what it has read may have changed since.
 fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), String> {
     let prepared = db.prepared().map_err(|error| format!("what is prepared: {error}"))?;
     for id in prepared.iter().map(|prepared| &prepared.global_id) {
