@@ -16,7 +16,7 @@ impl TxnSession {
         Ok(())
     }
 
-    /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]).
+    /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on (`LockOwner::look`).
     /// It is called again then.
     pub(super) fn ask_intent(&mut self, table: TableId, want: IntentMode) -> Result<bool, LockError> {
         let Some(joined) = self.wanting(table, want) else { return Ok(true) };
