@@ -3,7 +3,8 @@
 //! Addresses decide which fields share a cache line and which space of a parking lot a waiter lies in. So while a
 //! simulation runs, everything that its thread allocates comes from one region at a fixed place, by a plain allocator
 //! that depends on nothing but the sequence of calls: blocks of one size class are cut from the region and reused last
-//! in, first out. Everything else goes to the system's allocator.
+//! in, first out. What an earlier simulation of the process has left lies before all that, and is not reused when it is
+//! given back: that may be at any moment. Everything else goes to the system's allocator.
 #![allow(clippy::disallowed_types)]
 
 use std::{
@@ -27,6 +28,8 @@ const GRAIN: usize = 16;
 const CLASSES: usize = SMALL / GRAIN + 1 + usize::BITS as usize;
 /// Blocks of a power of two are aligned to their size, up to this.
 const PAGE: usize = 4096;
+/// Where a simulation's part of the region may begin.
+const PART: usize = 1 << 21;
 
 std::thread_local! {
     /// Whether this operating-system thread allocates from the region.
@@ -35,18 +38,27 @@ std::thread_local! {
 
 /// Guarded by the mutex: a block may be given back by a thread that does not simulate.
 static REGION: Mutex<Region> =
-    Mutex::new(Region { mapped: false, used: 0, live: 0, taken: 0, free: [0; CLASSES] });
+    Mutex::new(Region { mapped: false, used: 0, parts: Vec::new(), taken: 0, free: [0; CLASSES] });
 
 struct Region {
     mapped: bool,
     /// Bytes cut off so far.
     used: usize,
-    /// Blocks handed out and not given back.
-    live: usize,
+    /// What simulations of the process use, the last of which may run.
+    parts: Vec<Part>,
     /// Blocks handed out.
     taken: u64,
-    /// The first free block of each class, 0 when there is none; a free block begins with the address of the next.
+    /// The first free block of each class in the last part, 0 when there is none; a free block begins with the address
+    /// of the next.
     free: [usize; CLASSES],
+}
+
+/// What one simulation uses of the region, up to where the next begins.
+struct Part {
+    /// Counted from the region's beginning.
+    begin: usize,
+    /// Blocks handed out and not given back.
+    live: usize,
 }
 
 /// The allocator of a program that simulates.
@@ -79,13 +91,12 @@ impl Region {
     /// A block, and whether it was never used before.
     fn take(&mut self, layout: Layout) -> Option<(usize, bool)> {
         let (class, bytes, align) = class_of(layout);
-        self.live += 1;
-        self.taken += 1;
         let reused = self.free[class];
         // Alignments above a page are rare and make a class uneven: such blocks are cut, and not reused for others.
         if reused != 0 && reused.is_multiple_of(align) {
             // SAFETY: a free block of this class lies in the region and begins with the address of the next.
             self.free[class] = unsafe { ptr::with_exposed_provenance::<usize>(reused).read() };
+            self.count();
             return Some((reused, false));
         }
         let place = (BASE + self.used).next_multiple_of(align);
@@ -94,15 +105,26 @@ impl Region {
             return None;
         }
         self.used = end - BASE;
+        self.count();
         Some((place, true))
     }
 
+    fn count(&mut self) {
+        self.taken += 1;
+        self.parts.last_mut().expect("a simulation runs").live += 1;
+    }
+
     fn give_back(&mut self, block: usize, layout: Layout) {
-        let (class, _, _) = class_of(layout);
-        // SAFETY: the block was handed out for this layout and is no longer used; every block holds at least a word.
-        unsafe { ptr::with_exposed_provenance_mut::<usize>(block).write(self.free[class]) };
-        self.free[class] = block;
-        self.live -= 1;
+        let last = self.parts.len() - 1;
+        let part =
+            self.parts.iter().rposition(|part| BASE + part.begin <= block).expect("the first begins at 0");
+        self.parts[part].live -= 1;
+        if part == last {
+            let (class, _, _) = class_of(layout);
+            // SAFETY: the block was handed out for this layout and is no longer used; every block holds at least a word.
+            unsafe { ptr::with_exposed_provenance_mut::<usize>(block).write(self.free[class]) };
+            self.free[class] = block;
+        }
     }
 }
 
@@ -148,12 +170,12 @@ unsafe impl GlobalAlloc for Arena {
     }
 }
 
-/// Begins a simulation, with an empty region if nothing of an earlier one is left in it. The caller sees to it that one
-/// simulation runs at a time.
+/// Begins a simulation, in a part of the region where nothing was, or nothing is left: the first if nothing is left at
+/// all. The caller sees to it that one simulation runs at a time.
 ///
 /// # Errors
 /// The system does not reserve the region: something lies there, or the process may not have so many addresses (`ulimit -v`).
-/// Nothing has begun then.
+/// Or what earlier simulations have left reaches to its end. Nothing has begun then.
 pub(super) fn begin() -> io::Result<()> {
     let mut region = region();
     if !region.mapped {
@@ -164,13 +186,21 @@ pub(super) fn begin() -> io::Result<()> {
         mapped?.expose_provenance();
         region.mapped = true;
     }
-    if region.live == 0 && region.used > 0 {
-        let place = ptr::with_exposed_provenance_mut(BASE);
-        // SAFETY: no block is handed out, and the free lists, which lie in these pages, are emptied below.
-        let zeroed = unsafe { madvise(place, region.used, Advice::LinuxDontNeed) };
+    let kept = region.parts.iter().rposition(|part| part.live > 0).map_or(0, |last| last + 1);
+    if let Some(&Part { begin, .. }) = region.parts.get(kept) {
+        let place = ptr::with_exposed_provenance_mut(BASE + begin);
+        // SAFETY: no block from there on is handed out, and the free lists, which lie in these pages, are emptied below.
+        let zeroed = unsafe { madvise(place, region.used - begin, Advice::LinuxDontNeed) };
         zeroed?;
-        (region.used, region.free) = (0, [0; CLASSES]);
+        region.parts.truncate(kept);
+        region.used = begin;
     }
+    let begin = region.used.next_multiple_of(PART);
+    if begin >= BYTES {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    region.parts.push(Part { begin, live: 0 });
+    (region.used, region.free) = (begin, [0; CLASSES]);
     Ok(())
 }
 
@@ -199,6 +229,10 @@ pub(super) fn outside<R>(f: impl FnOnce() -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        sim::{Device, Schedule, Settings, World, simulate},
+        time::Duration,
+    };
 
     #[test]
     fn classes_hold_what_they_serve() {
@@ -212,5 +246,36 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Where a simulation's blocks lie, counted from its first. `after` runs when some of them are free again.
+    fn places(after: impl Fn()) -> Vec<usize> {
+        let settings = Settings {
+            seed: 1,
+            world: World::Explorer(Schedule::Random),
+            device: Device::named("ssd").unwrap(),
+            limit: Duration::from_secs(60),
+        };
+        let simulated = simulate(&settings, || {
+            let mut blocks: Vec<Option<Box<[u8; 24]>>> = (0..10).map(|_| Some(Box::default())).collect();
+            blocks.iter_mut().step_by(3).for_each(|block| *block = None);
+            after();
+            blocks.extend((0..10).map(|_| Some(Box::default())));
+            let place = |block: &[u8; 24]| block.as_ptr().addr();
+            let first = blocks.iter().flatten().next().map_or(0, |block| place(block));
+            blocks.iter().flatten().map(|block| place(block).wrapping_sub(first)).collect::<Vec<_>>()
+        });
+        simulated.unwrap().result
+    }
+
+    /// A part is not reused while something is left in it, and neither is what is given back of it.
+    #[test]
+    fn what_a_simulation_leaves_moves_nothing_of_the_next() {
+        let alone = places(|| ());
+        let left = std::cell::RefCell::new(Vec::new());
+        places(|| left.borrow_mut().extend((0..5).map(|_| Box::new([7; 24]))));
+        assert_eq!(places(|| ()), alone);
+        assert_eq!(places(|| left.borrow_mut().truncate(2)), alone);
+        assert_eq!(**left.borrow(), [Box::new([7; 24]), Box::new([7; 24])]);
     }
 }

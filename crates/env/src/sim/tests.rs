@@ -9,7 +9,7 @@ mod panics;
 mod pipeline;
 mod queues;
 
-use std::{cell::Cell, sync::Arc};
+use std::{cell::Cell, ops::Deref, sync::Arc};
 
 use super::{
     Cause, Device, Failed, MachineReport, Profile, Schedule, Settings, Simulated, World, count_anew, report,
@@ -29,6 +29,24 @@ use crate::{
     thread, thread_local,
     time::{Duration, Instant},
 };
+
+/// A cache line. What merely has the size of one may lie in two.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; 8]);
+
+impl Deref for Line {
+    type Target = [AtomicU64; 8];
+
+    fn deref(&self) -> &[AtomicU64; 8] {
+        &self.0
+    }
+}
+
+/// So many lines in a row.
+fn lines(count: usize) -> Vec<Line> {
+    (0..count).map(|_| Line::default()).collect()
+}
 
 fn machine(cores: usize) -> Settings {
     Settings {

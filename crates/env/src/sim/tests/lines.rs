@@ -236,11 +236,6 @@ fn new_threads_go_where_fewest_live() {
     }
 }
 
-/// So many lines, each by a word of its own.
-fn lines(count: usize) -> Vec<[AtomicU64; 8]> {
-    (0..count).map(|_| Default::default()).collect()
-}
-
 fn small_caches(cores: usize) -> Settings {
     machine_with(cores, |profile| (profile.own_cache_bytes, profile.cache_bytes) = (64 << 10, 1 << 20))
 }

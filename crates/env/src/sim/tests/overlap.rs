@@ -110,7 +110,7 @@ fn what_is_prefetched_is_under_way() {
             profile.spread_percent = 0;
         });
         // Every other line, so that none is fetched ahead.
-        let words: Vec<[AtomicU64; 8]> = (0..2 * LINES).map(|_| Default::default()).collect();
+        let words = lines(2 * LINES);
         let waited = AtomicU64::new(0);
         let begin = Instant::now();
         hammer(&settings, 2, |number| {

@@ -4,16 +4,13 @@ use super::{lines::machine_with, *};
 use crate::sim::atomic::fence;
 
 /// One core, with a change to its profile, and what some accesses to so many lines of nobody take it.
-fn took(
-    change: impl FnOnce(&mut Profile),
-    access: impl Fn(&[AtomicU64; 8], usize) + Sync,
-) -> (MachineReport, u64) {
+fn took(change: impl FnOnce(&mut Profile), access: impl Fn(&Line, usize) + Sync) -> (MachineReport, u64) {
     const LINES: usize = 1000;
     let mut profile = Profile::named("vm2-zen4").unwrap().clone();
     change(&mut profile);
     let settings = Settings { world: World::Machine { profile: Box::new(profile), cores: 1 }, ..machine(1) };
     // Every other line, so that none is fetched ahead.
-    let words: Vec<[AtomicU64; 8]> = (0..2 * LINES).map(|_| Default::default()).collect();
+    let words = lines(2 * LINES);
     let (report, _) = hammer(&settings, 1, |_| {
         words.iter().step_by(2).enumerate().for_each(|(number, line)| access(line, number));
     });
@@ -68,7 +65,7 @@ fn stores_wait_in_a_buffer() {
 fn a_change_waits_for_a_store_to_a_line_that_is_there() {
     const DRAIN_CYCLES: u64 = 37;
     let own = AtomicU64::new(0);
-    let access = |_: &[AtomicU64; 8], _| {
+    let access = |_: &Line, _| {
         own.store(1, Release);
         own.fetch_add(1, SeqCst);
     };
@@ -87,7 +84,7 @@ fn a_change_of_a_line_that_is_under_way_waits_for_stores() {
     let mut profile = Profile::named("vm2-zen4").unwrap().clone();
     (profile.memory, profile.spread_percent) = ([37_000; 4], 0);
     let settings = Settings { world: World::Machine { profile: Box::new(profile), cores: 3 }, ..machine(1) };
-    let cold: Vec<[AtomicU64; 8]> = (0..2 * ROUNDS).map(|_| Default::default()).collect();
+    let cold = lines(2 * ROUNDS);
     let (word, least) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let done = AtomicU64::new(0);
     hammer(&settings, 3, |number| {
