@@ -173,21 +173,16 @@ pub fn simulate<R: Clone>(settings: &Settings, main: impl FnOnce() -> R) -> Resu
     arena::begin().map_err(Failed::Memory)?;
     unwinding::begin();
     let run = run(settings, main);
-    // What is copied here lies in the system's memory, what is dropped in the simulation's.
-    run.as_ref().map(Clone::clone).map_err(copy)
+    // What its threads made lies in the simulation's memory, is copied here and dropped; the rest is the system's.
+    run.map(|run| Simulated { result: run.result.clone(), ..run }).map_err(moved_out)
 }
 
 /// A failure in the system's memory.
-fn copy(failed: &Failed) -> Failed {
+fn moved_out(failed: Failed) -> Failed {
+    let text = failed.to_string();
     match failed {
-        Failed::Settings(why) => Failed::Settings(why.clone()),
-        Failed::Memory(error) => Failed::Memory(error.kind().into()),
-        Failed::Stopped { cause, threads, turns } => {
-            Failed::Stopped { cause: *cause, threads: threads.clone(), turns: turns.clone() }
-        }
-        Failed::Panicked { turns, .. } => {
-            Failed::Panicked { panic: Box::new(failed.to_string()), turns: turns.clone() }
-        }
+        Failed::Panicked { turns, .. } => Failed::Panicked { panic: Box::new(text), turns },
+        failed => failed,
     }
 }
 

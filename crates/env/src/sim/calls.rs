@@ -5,7 +5,7 @@ use std::{io, panic::Location, ptr, sync::atomic::Ordering};
 
 use super::{
     atomic::AtomicU32,
-    kernel::{END_OF_TIME, Kernel, Leave, ThreadNumber, Touch, is_running, with},
+    kernel::{END_OF_TIME, Kernel, Leave, Stack, ThreadNumber, Touch, is_running, with},
     scheduler::{Scheduler, Spent},
     time::Instant,
     unwinding,
@@ -222,8 +222,10 @@ pub(super) fn start(
 ) -> io::Result<()> {
     with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().spawn));
     turn();
-    let started = with(|kernel| kernel.start(number, name, stack_bytes, body));
-    started.unwrap_or_else(|| Err(io::Error::other("threads start inside of a simulation only")))
+    // Without a stack the body is dropped here, where the kernel is not borrowed: it may sleep.
+    let stack = Stack::new(stack_bytes, number)?;
+    with(|kernel| kernel.start(number, name, stack, body))
+        .ok_or_else(|| io::Error::other("threads start inside of a simulation only"))
 }
 
 /// Drops the thread-local values of the thread that runs.

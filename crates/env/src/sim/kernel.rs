@@ -16,7 +16,6 @@ use std::{
     cell::Cell,
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, VecDeque},
-    io,
     panic::Location,
     ptr,
     rc::Rc,
@@ -39,7 +38,7 @@ use crate::random::Xorshift;
 
 pub(super) use run::run;
 use sleep::{Sleep, Sleeper};
-use stack::Stack;
+pub(super) use stack::Stack;
 
 /// The number of a thread, in the order in which they started.
 pub(super) type ThreadNumber = usize;
@@ -150,6 +149,8 @@ pub(super) struct Kernel {
 std::thread_local! {
     /// The kernel of the simulation that this operating-system thread runs, null while a fiber does not run.
     static KERNEL: Cell<*mut Kernel> = const { Cell::new(ptr::null_mut()) };
+    /// Whether [`with`] has it; in debug builds.
+    static BORROWED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether a simulated thread runs.
@@ -165,9 +166,12 @@ pub(super) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     if kernel.is_null() {
         return None;
     }
+    debug_assert!(!BORROWED.replace(true), "the kernel is borrowed already (ENV-5)");
     // SAFETY: not null, so a simulation runs on this thread, which owns the kernel; no other borrow is alive, for no
     // `f` calls back into this module (ENV-5).
-    Some(f(unsafe { &mut *kernel }))
+    let result = f(unsafe { &mut *kernel });
+    debug_assert!(BORROWED.replace(false), "the kernel is borrowed until here");
+    Some(result)
 }
 
 impl Kernel {
@@ -296,10 +300,9 @@ impl Kernel {
         &mut self,
         number: ThreadNumber,
         name: Option<String>,
-        stack_bytes: usize,
+        stack: Stack,
         body: Box<dyn FnOnce()>,
-    ) -> io::Result<()> {
-        let stack = Stack::new(stack_bytes, number)?;
+    ) {
         let fiber = Fiber::with_stack(stack, move |yielder, ()| {
             with(|kernel| kernel.threads[number].yielder = yielder);
             unwinding::thread_begins();
@@ -311,7 +314,6 @@ impl Kernel {
         (thread.fiber, thread.over) = (fiber, false);
         arena::outside(|| self.scheduler.ready(number, self.clock));
         self.look_around();
-        Ok(())
     }
 
     /// The thread that runs is about to switch to the kernel, and will access this address then; gives the way there.

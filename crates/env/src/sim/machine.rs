@@ -363,6 +363,11 @@ impl Machine {
         self.charging = charging;
         if charging {
             self.directory.prepared(now);
+            return;
+        }
+        // No line moves from here on, and nobody would wake.
+        for core in 0..self.cores.len() {
+            self.rouse(core, now + u64::from(core < self.here));
         }
     }
 

@@ -8,6 +8,7 @@ mod overlap;
 mod panics;
 mod pipeline;
 mod queues;
+mod spinning;
 
 use std::{cell::Cell, ops::Deref, sync::Arc};
 
@@ -225,6 +226,44 @@ fn a_reader_writer_lock_excludes_writers() {
         assert!(lock.try_write().is_some() && counts.0 == counts.1);
         counts.0
     });
+}
+
+/// A thread without a stack dropped what it was to run while the kernel was borrowed.
+#[test]
+fn a_thread_without_a_stack_drops_its_body_in_peace() {
+    struct Sleeps(Arc<AtomicU64>);
+    impl Drop for Sleeps {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(1));
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    everywhere(&1, || {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let captured = Sleeps(Arc::clone(&dropped));
+        let started = thread::Builder::new().stack_size(1 << 50).spawn(move || drop(captured));
+        assert!(started.is_err());
+        dropped.load(SeqCst)
+    });
+}
+
+/// Whoever slept beyond the end of time did not sleep at all.
+#[test]
+fn the_longest_sleep_does_not_end() {
+    for settings in worlds() {
+        let run = simulate(&settings, || {
+            let awake = Arc::new(AtomicU64::new(0));
+            let also = Arc::clone(&awake);
+            drop(thread::spawn(move || {
+                thread::sleep(Duration::MAX);
+                also.fetch_add(1, SeqCst);
+            }));
+            thread::sleep(Duration::from_secs(1));
+            awake.load(SeqCst)
+        });
+        let run = run.unwrap();
+        assert!(run.result == 0 && run.left.len() == 1, "{:?}", run.left);
+    }
 }
 
 thread_local! {

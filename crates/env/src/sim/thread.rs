@@ -88,12 +88,11 @@ pub fn park() {
     }
 }
 
-/// Sleeps in virtual time.
+/// Sleeps in virtual time, to its end if the duration goes beyond.
 #[track_caller]
 pub fn sleep(duration: Duration) {
-    if let Some(until) = Instant::now().checked_add(duration) {
-        calls::sleep_until(until);
-    }
+    let end = Instant::from_picoseconds(kernel::END_OF_TIME);
+    calls::sleep_until(Instant::now().checked_add(duration).unwrap_or(end));
 }
 
 /// What a thread leaves behind.

@@ -4,6 +4,9 @@
 //! While a panic unwinds, what it drops may sleep, and others run meanwhile: to those `std` says that they panic, too.
 //! So whoever leaves in the middle of it is counted, and while there is such a thread, another one panics only if it
 //! has been seen to begin.
+//!
+//! That it has ended is not seen where somebody catches it (`catch_unwind`) while another one unwinds: until that is
+//! over, the thread is told that it panics still.
 
 use std::{cell::Cell, panic, sync::Once};
 

@@ -4,7 +4,7 @@ use std::{io, ptr};
 
 use corosensei::CoroutineResult;
 
-use super::{Cause, KERNEL, Kernel};
+use super::{Cause, KERNEL, Kernel, Stack};
 use crate::sim::{arena, calls::end_locals};
 
 /// Bytes of stack of the first thread, as Linux gives it.
@@ -26,7 +26,7 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
         main();
         end_locals();
     });
-    kernel.start(first, None, MAIN_STACK_BYTES, body)?;
+    kernel.start(first, None, Stack::new(MAIN_STACK_BYTES, first)?, body);
     let kernel = Box::into_raw(kernel);
     let mut cause = None;
     loop {

@@ -10,14 +10,14 @@ const COLOURS: usize = 32;
 
 /// A stack that begins some lines below its end. Stacks lie on pages, and the lines that a fiber uses at each turn
 /// would otherwise fall into the same sets of the real machine's caches as those of all others.
-pub(super) struct Stack {
+pub(in crate::sim) struct Stack {
     memory: DefaultStack,
     base: StackPointer,
 }
 
 impl Stack {
     /// At least so many bytes, less than a page of which is lost; the `number`-th of all.
-    pub(super) fn new(bytes: usize, number: usize) -> io::Result<Stack> {
+    pub(in crate::sim) fn new(bytes: usize, number: usize) -> io::Result<Stack> {
         let memory = DefaultStack::new(bytes)?;
         // Few lines of each are in use, next to each other.
         let lines = number * 5 % COLOURS;

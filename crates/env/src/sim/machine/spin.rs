@@ -15,8 +15,12 @@ pub(super) struct Spin {
 
 impl Machine {
     /// The thread that runs has looked at one word, paused, and would do so up to `rounds` times more; the look took
-    /// `took`. Whether all looks will be alike until that line moves: then it is to leave by `Leave::Spin`.
+    /// `took`. Whether all looks will be alike until that line moves: then it is to leave by `Leave::Spin`. Never while
+    /// nothing is charged: lines do not move then, whoever changes them.
     pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
+        if !self.charging {
+            return false;
+        }
         let Some(line) = self.directory.looked_at(self.here, took) else { return false };
         let period = took + self.costs.pause;
         self.cores[self.here].set_spin(Spin { line, period, left: rounds, done: 0 });
