@@ -256,8 +256,9 @@ impl<P: Procedure> Client for Served<P> {
 impl Database {
     /// Gives procedures to the threads of partitioned execution, which draw transactions from them and run these, until
     /// there are no more: for programs whose transactions come from somewhere that these threads can look at
-    /// themselves, a queue, a connection, a generator. Nothing is handed over between threads then but locks. For
-    /// transactions that come one by one there is [`Plan::submit`].
+    /// themselves, a queue, a connection, a generator. No transaction is handed over between threads then, only locks
+    /// are; between two of its transactions a procedure may go to a thread that has fewer. For transactions that come
+    /// one by one there is [`Plan::submit`].
     ///
     /// Each procedure has one transaction under way at a time. An execution thread takes as many procedures as
     /// [`Options::execution_window`](crate::Options::execution_window) says, and goes to another while locks are on
