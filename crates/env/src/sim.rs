@@ -113,8 +113,8 @@ pub enum Failed {
     },
     /// Its first thread panicked.
     Panicked {
-        /// With what.
-        panic: Box<dyn Any + Send>,
+        /// What it said.
+        text: String,
         /// The turns of an explorer's world.
         turns: Vec<Turn>,
     },
@@ -135,11 +135,7 @@ impl fmt::Display for Failed {
                 };
                 write!(f, "{cause}: {}", threads.join("; "))
             }
-            Failed::Panicked { panic, .. } => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                write!(f, "panicked: {}", text.unwrap_or("with something that is not text"))
-            }
+            Failed::Panicked { text, .. } => write!(f, "panicked: {text}"),
         }
     }
 }
@@ -174,16 +170,14 @@ pub fn simulate<R: Clone>(settings: &Settings, main: impl FnOnce() -> R) -> Resu
     unwinding::begin();
     let run = run(settings, main);
     // What its threads made lies in the simulation's memory, is copied here and dropped; the rest is the system's.
-    run.map(|run| Simulated { result: run.result.clone(), ..run }).map_err(moved_out)
+    run.map(|run| Simulated { result: run.result.clone(), ..run })
 }
 
-/// A failure in the system's memory.
-fn moved_out(failed: Failed) -> Failed {
-    let text = failed.to_string();
-    match failed {
-        Failed::Panicked { turns, .. } => Failed::Panicked { panic: Box::new(text), turns },
-        failed => failed,
-    }
+/// What a panic said.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("with something that is not text").to_owned()
 }
 
 fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>, Failed> {
@@ -218,7 +212,7 @@ fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>,
     match (ended.cause, outcome) {
         (Some(cause), _) => Err(Failed::Stopped { cause, threads: ended.left, turns }),
         (None, Some(Ok(result))) => Ok(Simulated { result, elapsed, left: ended.left, turns, accesses }),
-        (None, Some(Err(panic))) => Err(Failed::Panicked { panic, turns }),
+        (None, Some(Err(panic))) => Err(Failed::Panicked { text: text_of(&*panic), turns }),
         (None, None) => unreachable!("the first thread is over and has left its result"),
     }
 }

@@ -326,7 +326,7 @@ fn a_panic_is_its_threads_own() {
     everywhere(&true, || thread::spawn(|| panic!("on purpose")).join().is_err());
     for settings in worlds() {
         match simulate(&settings, || panic!("on purpose {}", 5)) {
-            Err(failed @ Failed::Panicked { .. }) => assert!(failed.to_string().contains("on purpose 5")),
+            Err(failed @ Failed::Panicked { .. }) => assert_eq!(failed.to_string(), "panicked: on purpose 5"),
             other => panic!("{:?}", other.map(|run: Simulated<()>| run.result)),
         }
     }

@@ -74,13 +74,24 @@ impl Request {
     }
 }
 
-/// A process that runs a seed.
+/// A process that runs a seed. It is ended with this.
 pub(super) struct Run {
     seed: u64,
-    process: Child,
+    process: Leashed,
     output: JoinHandle<String>,
     errors: JoinHandle<String>,
     began: Instant,
+}
+
+/// A process that does not outlive whoever waits for it.
+struct Leashed(Child);
+
+impl Drop for Leashed {
+    fn drop(&mut self) {
+        // One that is over cannot be ended, and has been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What came of it.
@@ -108,10 +119,15 @@ impl Run {
             .arg("--json")
             .env_remove("RUST_BACKTRACE")
             .env_remove("RUST_LIB_BACKTRACE");
-        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        command.stdin(Stdio::null());
+        Run::of(request.seed, command)
+    }
+
+    fn of(seed: u64, mut command: Command) -> Result<Run, CliError> {
+        let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut process = process.map_err(CliError::io("start a run"))?;
         let (output, errors) = (read(process.stdout.take()), read(process.stderr.take()));
-        Ok(Run { seed: request.seed, process, output, errors, began: Instant::now() })
+        Ok(Run { seed, process: Leashed(process), output, errors, began: Instant::now() })
     }
 
     pub(super) fn seed(&self) -> u64 {
@@ -120,7 +136,7 @@ impl Run {
 
     /// Whether it is over, or takes too long.
     pub(super) fn is_over(&mut self) -> Result<bool, CliError> {
-        let status = self.process.try_wait().map_err(CliError::io("watch a run"))?;
+        let status = self.process.0.try_wait().map_err(CliError::io("watch a run"))?;
         Ok(status.is_some() || self.began.elapsed() >= PATIENCE)
     }
 
@@ -130,11 +146,11 @@ impl Run {
         while !self.is_over()? {
             thread::sleep(super::LOOK_EVERY);
         }
-        let late = self.process.try_wait().map_err(CliError::io("watch a run"))?.is_none();
+        let late = self.process.0.try_wait().map_err(CliError::io("watch a run"))?.is_none();
         if late {
-            self.process.kill().map_err(CliError::io("end a run"))?;
+            self.process.0.kill().map_err(CliError::io("end a run"))?;
         }
-        let status = self.process.wait().map_err(CliError::io("end a run"))?;
+        let status = self.process.0.wait().map_err(CliError::io("end a run"))?;
         if late {
             let failure = format!("{LATE} {} s", PATIENCE.as_secs());
             return Ok(Ended { told: None, failure: Some(failure) });
@@ -184,11 +200,13 @@ mod tests {
 
     /// What came of a run that is this script.
     fn ended(script: &str) -> Result<Ended, CliError> {
+        shell(script).wait()
+    }
+
+    fn shell(script: &str) -> Run {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let (output, errors) = (read(process.stdout.take()), read(process.stderr.take()));
-        Run { seed: 7, process, output, errors, began: Instant::now() }.wait()
+        command.args(["-c", script]);
+        Run::of(7, command).unwrap()
     }
 
     /// Both were failures of their seeds, and a fault that was planted counted as found.
@@ -204,5 +222,15 @@ mod tests {
                 ended(&format!("echo broken >&2; {script}")).unwrap().failure.unwrap().ends_with("broken")
             );
         }
+    }
+
+    /// A campaign that ended with an error left the runs beside behind.
+    #[test]
+    fn who_is_not_waited_for_is_ended() {
+        let run = shell("exec sleep 600");
+        let process = PathBuf::from(format!("/proc/{}", run.process.0.id()));
+        assert!(process.exists() || !cfg!(target_os = "linux"));
+        drop(run);
+        assert!(!process.exists());
     }
 }
