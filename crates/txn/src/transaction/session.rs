@@ -266,7 +266,7 @@ impl Session for TxnSession {
     }
 
     fn note_discarded(&mut self, long_value: u64) {
-        self.long_values.delete(long_value);
+        self.long_values.delete(self.chain.last, long_value);
     }
 
     fn note_stored(&mut self, long_value: u64) {
