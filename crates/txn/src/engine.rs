@@ -329,8 +329,8 @@ impl Engine {
     /// Transactions that are still open find it closed; the next opening undoes them, and
     /// [`EngineStats::cut_off`] tells how many there are. Closing again does nothing.
     ///
-    /// Whoever is woken by this engine's thread for commits, as a future, gets back before that; the database is closed
-    /// a moment later.
+    /// Whoever is woken by a thread for commits, as a future, this engine's or another's, gets back before that; the
+    /// database is closed a moment later, and what fails then is not told.
     ///
     /// # Errors
     /// [`StorageError::Forked`] in a fork of the process that opened it: nothing happens then.
@@ -347,20 +347,25 @@ impl Engine {
     /// The committer wakes those who wait for commits, and has come here with what one of them does. It waits for
     /// nobody who may be waiting for it: another thread closes the database, unless somebody does it already.
     fn close_later(&self) {
-        if let Some(running) = self.running.try_lock().and_then(|mut running| running.take()) {
-            let core = Arc::clone(self.core.whole());
-            // If there is no thread to be had, the next opening recovers what there is.
-            let _ =
-                thread::Builder::new().name("foreshore-close".to_owned()).spawn(move || end(&core, running));
+        let Some(running) = self.running.try_lock().and_then(|mut running| running.take()) else { return };
+        let core = Arc::clone(self.core.whole());
+        // Nothing of it is dropped with a thread that does not start: nobody else may have the database yet.
+        let running = Arc::new(Mutex::new(Some(running)));
+        let taken = Arc::clone(&running);
+        let closes = move || taken.lock().take().map(|running| end(&core, running));
+        if thread::Builder::new().name("foreshore-close".to_owned()).spawn(closes).is_err() {
+            // There is no thread to be had. The others end by themselves.
+            let running = running.lock().take();
+            self.core.stop();
+            let _ = self.core.shut_down();
+            drop(running);
         }
     }
 }
 
 /// The end of an engine.
 fn end(core: &Core, Running { checkpointer, committer, _lock }: Running) -> Result<()> {
-    core.life.close();
-    core.growth.stop();
-    core.committer.stop();
+    core.stop();
     // They end after what they are doing; a panic in one has been reported and changes nothing here.
     let _ = checkpointer.join();
     let _ = committer.join();
@@ -385,6 +390,13 @@ impl Drop for Engine {
 }
 
 impl Core {
+    /// Nobody may do anything any more, and the engine's own threads end.
+    fn stop(&self) {
+        self.life.close();
+        self.growth.stop();
+        self.committer.stop();
+    }
+
     /// Writes everything, and stops the threads below. All steps are taken, whatever fails; the first failure is given.
     fn shut_down(&self) -> Result<()> {
         let checkpoint = self.final_checkpoint();

@@ -11,6 +11,9 @@ impl Database {
     /// so do waits for locks, but for [`Database::stats`]: `cut_off` says how many transactions had written and were
     /// still open. They are undone.
     ///
+    /// A future that is woken because a commit is durable, and closes a database where it is woken, gets back before
+    /// that: it is closed a moment later, and an error of the disk is not told.
+    ///
     /// # Errors
     /// Of the disk; [`Error::Forked`](crate::Error::Forked), and nothing happens, in a fork of the process that opened
     /// it.
