@@ -217,7 +217,8 @@ impl Scan {
             if complete {
                 match rest.peek() {
                     Some((next, _)) if *next == self.position => {
-                        if !followed {
+                        // The newest note may be in the system's cache alone, if its sync failed.
+                        if !followed || rest.len() == 1 {
                             walked.unnoted.push(segment);
                         }
                         continue;
