@@ -183,7 +183,7 @@ impl Backup<'_> {
         self.sync(self.target).inspect_err(|_| {
             // Whether it would be there after a crash nobody knows, so it is no copy. The error that counts is the
             // first.
-            let _ = self.disk.remove(&name);
+            let _ = control.rename(&**self.disk, &self.target.join(CONTROL_BACKUP));
         })?;
         Ok(BackupReport { pages, log_bytes, end })
     }
@@ -192,7 +192,7 @@ impl Backup<'_> {
     /// the database. Then it is there.
     fn make_target(&self) -> Result<()> {
         for own in [self.directory, &self.directory.join(LOG)] {
-            if self.disk.lies_in(self.target, own).map_err(StorageError::io("look for", self.target))? {
+            if self.disk.lies_in(self.target, own).map_err(StorageError::io("look for the target in", own))? {
                 let inside =
                     io::Error::new(io::ErrorKind::InvalidInput, "it lies in the database that is copied");
                 return Err(StorageError::io("make a backup in", self.target)(inside));

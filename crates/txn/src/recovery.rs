@@ -152,7 +152,9 @@ pub(crate) fn repeat_history(
     let mut reports = Reports::begin(observer, RecoveryPhase::Redo, length);
     while let Some(header) = reader.next(&mut payload)? {
         reports.at(checkpoint.analysis, header.lsn);
-        if clean && header.lsn > control.checkpoint {
+        // A transaction that had begun to write before it was closed may have written beside the last checkpoint.
+        let at_rest = header.lsn < checkpoint.redo || header.lsn == control.checkpoint;
+        if clean && !at_rest {
             clean = false;
             pool.fill_holes()?;
         }
