@@ -82,7 +82,12 @@ impl Space {
     ) -> Result<Option<PageId>> {
         loop {
             if let Some(page) = run.as_mut().and_then(|run| run.take(self.map())) {
-                return Ok(Some(page));
+                if u64::from(page.0) < ceiling {
+                    return Ok(Some(page));
+                }
+                // Somebody has lifted the ceiling, and the run reaches beyond.
+                self.settle(page, false);
+                return Ok(None);
             }
             if let Some(used_up) = run.take() {
                 self.release_run(used_up);

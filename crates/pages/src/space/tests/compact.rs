@@ -404,3 +404,23 @@ fn whoever_counts_pages_beside_a_cut_finds_no_damage() {
         check(&world, &pages);
     }
 }
+
+/// Its run reached beyond the ceiling that somebody had lifted, and pages moved up.
+#[test]
+fn a_compaction_that_has_made_way_moves_no_page_up() {
+    let world = World::create(600);
+    _ = sparse(&world, 2300, 1);
+    assert!(world.pool.page_count() >= 2048);
+    let mut compaction = world.pool.begin_compaction(1000).unwrap();
+    // Somebody finds no page below.
+    let mut lifted = false;
+    while world.allocate(1).unwrap().0 < 2300 || !lifted {
+        lifted = !world.pool.space.map().lock().has_ceiling();
+    }
+    // What lies around the ceiling is free again.
+    [999].into_iter().chain(1008..1016).for_each(|number| _ = world.free(PageId(number)).unwrap());
+    for from in [PageId(1001), PageId(1000)] {
+        let to = relocate(&world, &mut compaction, from);
+        assert!(to.is_none_or(|to| to < from), "page {from} to {to:?}");
+    }
+}
