@@ -21,10 +21,10 @@ impl<'t> Object<'t> {
             [b'[', ..] => {
                 Err("an array begins here; put each of its elements into a line of its own".to_owned())
             }
-            [b'{', ..] => serde_json::from_slice(line).map_err(|error| error.to_string()),
+            [b'{', ..] => serde_json::from_slice(line).map_err(|error| of_line(&error)),
             _ => Err(match serde_json::from_slice::<Json>(line) {
                 Ok(json) => format!("found {json}"),
-                Err(error) => error.to_string(),
+                Err(error) => of_line(&error),
             }),
         }
     }
@@ -86,4 +86,9 @@ impl<'de> Visitor<'de> for Fields {
         }
         Ok(Object(fields))
     }
+}
+
+/// What is wrong with a line, whose number is told by whoever has it.
+fn of_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
 }

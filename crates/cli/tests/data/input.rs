@@ -105,6 +105,29 @@ fn a_quotation_that_does_not_end_is_told() {
     }
 }
 
+/// A second stray mark ended the quotation that the first had begun: the lines between were one value, or gone.
+#[test]
+fn text_behind_a_quotation_is_told() {
+    let scene = Scene::new();
+    for (name, content, lines) in [
+        ("two.csv", "k,v\n1,\"tall\n2,plain\n3,5\" disk\n4,x\n", [2, 4]),
+        ("title.tsv", "k\tv\n1\ta\n2\t\"Heroes\" by Bowie\n", [3, 3]),
+        ("key.csv", "k,v\n\"1\"x,2\n", [2, 2]),
+        ("header.csv", "k,\"v\"w\n1,2\n", [1, 1]),
+    ] {
+        scene.write(name, content);
+        let told = scene.fail(&format!("load db {name}"));
+        let [record, line] = lines;
+        let said =
+            format!("line {record}: cannot be read: in line {line}, text follows the end of a quoted field");
+        assert!(told.contains(&said), "{content:?}: {told}");
+    }
+    // Marks that are doubled, or begin no quotation.
+    scene.write("sound.csv", "k,v\n1,\"a \"\"b\"\"\"\r\n2,5\" disk\n\"3\",\"c\n,d\"\n");
+    scene.succeed("load db sound.csv");
+    assert_eq!(scene.dump("db sound").len(), 4);
+}
+
 #[test]
 fn a_program_is_told_which_line() {
     let scene = Scene::new();

@@ -19,7 +19,7 @@ pub(super) fn read(
     sink: &mut Sink<'_>,
 ) -> Result<(), CliError> {
     let place = Place::default();
-    let lines = ByLines { input, place: &place, ended: false };
+    let lines = ByLines { input, place: &place, ended: false, separator, at: At::Start };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(lines);
     let headers = reader.headers().map_err(|error| csv_error(place.line(), &error))?.clone();
     if headers.is_empty() {
@@ -137,6 +137,37 @@ struct ByLines<'p, I> {
     place: &'p Place,
     /// That end was given.
     ended: bool,
+    separator: u8,
+    at: At,
+}
+
+/// Where in a record the next byte is.
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    /// At the beginning of a field.
+    Start,
+    /// In a field without quotation.
+    Plain,
+    Quotation,
+    /// Behind a quotation mark in a quotation: it ends there, or goes on behind a second one.
+    Mark,
+    /// Behind the end of a quotation, where nothing of the field may follow. (The CSV reader takes it as a part of the
+    /// field, and what a stray mark begins as a quotation, with all lines up to the next one.)
+    Astray,
+}
+
+impl At {
+    fn behind(self, byte: u8, separator: u8) -> At {
+        match (self, byte) {
+            (At::Quotation, b'"') => At::Mark,
+            (At::Quotation, _) => At::Quotation,
+            (At::Start | At::Mark, b'"') => At::Quotation,
+            (_, b'\r' | b'\n') => At::Start,
+            (_, byte) if byte == separator => At::Start,
+            (At::Mark | At::Astray, _) => At::Astray,
+            (At::Start | At::Plain, _) => At::Plain,
+        }
+    }
 }
 
 impl<I> ByLines<'_, I> {
@@ -176,6 +207,15 @@ impl<I: BufRead> Read for ByLines<'_, I> {
         bytes.set(given);
         if given > LONGEST_LINE {
             return Err(io::Error::other(format!("a record is longer than {LONGEST_LINE} bytes")));
+        }
+        for byte in &buffer[..count] {
+            self.at = self.at.behind(*byte, self.separator);
+            if self.at == At::Astray {
+                let line = self.place.last.get();
+                return Err(io::Error::other(format!(
+                    "in line {line}, text follows the end of a quoted field; write a quotation mark that belongs to the text twice"
+                )));
+            }
         }
         Ok(count)
     }
