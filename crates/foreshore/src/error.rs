@@ -182,8 +182,11 @@ pub enum Error {
         /// The types of the [`TableDefinition`](crate::TableDefinition).
         asked: String,
     },
-    /// There is no table of that name.
-    #[error("there is no table {table:?}, and none is made here; see Database::tables")]
+    /// There is no table of that name, and none is made here; or it was dropped a moment ago.
+    #[error(
+        "there is no table {table:?}: nobody made it, or it was dropped a moment ago; see Database::tables, and run \
+         again what may make it"
+    )]
     NoSuchTable {
         /// The name.
         table: String,

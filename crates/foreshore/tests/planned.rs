@@ -823,3 +823,14 @@ fn a_transaction_that_was_taken_out_of_its_plan_cannot_commit() {
     assert_eq!(db.transact(|tx| tx.get(NUMBERS, 1)).unwrap(), Some(100));
     assert!(others.iter().all(|found| *found == Some(100)));
 }
+
+/// One that was never there was made, and one that was dropped failed.
+#[test]
+fn a_table_that_was_dropped_since_it_was_named_is_made() {
+    let db = filled(&[], 3);
+    let plan = db.plan().write(NUMBERS, 1);
+    db.drop_table("numbers").unwrap();
+    plan.run(|tx| tx.put(NUMBERS, 1, 5).map(drop)).unwrap();
+    let found = db.transact(|tx| Ok([tx.get(NUMBERS, 0)?, tx.get(NUMBERS, 1)?])).unwrap();
+    assert_eq!(found, [None, Some(5)]);
+}

@@ -32,7 +32,9 @@ const LENGTH: Kind<u32> = Kind {
 
 /// In a file.
 const BYTES: Kind<u64> = Kind {
-    parse: |text| units::bytes(text).ok_or_else(|| "a number of bytes, such as 4096 or 16MiB".to_owned()),
+    parse: |text| {
+        units::bytes(text).ok_or_else(|| "a number of bytes below 16 EiB, such as 4096 or 16MiB".to_owned())
+    },
     show: units::format_bytes,
 };
 
@@ -46,7 +48,10 @@ const SIZE: Kind<usize> = Kind {
 };
 
 const TIME: Kind<Duration> = Kind {
-    parse: |text| units::duration(text).ok_or_else(|| "a time with its unit, such as 100ms or 1s".to_owned()),
+    parse: |text| {
+        units::duration(text)
+            .ok_or_else(|| "a time below 584 years with its unit, such as 100ms or 1s".to_owned())
+    },
     show: units::format_duration,
 };
 

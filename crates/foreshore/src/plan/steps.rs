@@ -9,7 +9,7 @@ use crate::{
     database::Database,
     error::{Error, Result},
     range::{Bounds, Cursor},
-    table::TableDefinition,
+    table::{TableDefinition, TableDescription},
     transaction::Transaction,
     value::Value,
 };
@@ -44,11 +44,17 @@ impl Table<'_> {
         }
     }
 
-    /// Makes it for a transaction, if it is not there.
+    /// Makes it for a transaction, if it is not there, or no longer.
     fn resolve(&mut self, tx: &mut Transaction) -> Result<()> {
-        if let Table::Absent { name, key_type, value_type } = self {
-            *self = Table::Found(Cow::Owned(tx.named_table(name, (key_type, value_type))?));
-        }
+        let table = match self {
+            Table::Absent { name, key_type, value_type } => tx.named_table(name, (key_type, value_type))?,
+            Table::Found(info) if info.is_dropped() => {
+                let TableDescription { name, key_type, value_type } = TableDescription::of(info);
+                tx.named_table(&name, (&key_type, &value_type))?
+            }
+            Table::Found(_) => return Ok(()),
+        };
+        *self = Table::Found(Cow::Owned(table));
         Ok(())
     }
 }

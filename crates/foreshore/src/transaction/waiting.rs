@@ -58,13 +58,16 @@ impl Transaction {
         self.asker.txn.read_mode()
     }
 
-    /// Until when this transaction may wait for locks, latches and pages; `None`, as long as it takes.
+    /// Until when this transaction may wait for locks, latches and pages; `None`, as long as it takes. What
+    /// [`Database::transact`](crate::Database::transact) runs again begins with the limits of its options, however
+    /// often it is run.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.asker.txn.set_deadline(deadline);
     }
 
     /// How long each of its waits for a lock may last, until it fails with
-    /// [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes.
+    /// [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes. For this run, as
+    /// [`Transaction::set_deadline`].
     pub fn set_lock_timeout(&mut self, timeout: Option<Duration>) {
         self.asker.within_body = false;
         self.asker.txn.set_lock_timeout(timeout);
