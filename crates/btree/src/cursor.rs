@@ -179,7 +179,7 @@ impl Cursor {
         &self.scratch.key
     }
 
-    /// The value of the record where the cursor stands, until it is moved; empty after an error.
+    /// The value of the record where the cursor stands, until it is moved; of no use after an error.
     #[inline]
     pub fn value(&self) -> &[u8] {
         match &self.long_value {

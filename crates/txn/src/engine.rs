@@ -50,11 +50,19 @@ pub struct Engine {
     core: StripedArc<Core>,
     /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for
     /// the first.
-    running: Mutex<Option<Running>>,
+    standing: Mutex<Standing>,
     /// Where the database is, and where its backups are made.
     disk: Arc<dyn Disk>,
     /// Where it is there.
     directory: PathBuf,
+}
+
+/// How far an engine is from being closed.
+enum Standing {
+    Open(Running),
+    /// A thread closes it, for one that may not wait for that.
+    Closing(thread::JoinHandle<Result<()>>),
+    Closed,
 }
 
 /// What only an open engine has.
@@ -98,7 +106,8 @@ impl Engine {
                 let running = Running { checkpointer, committer, _lock: opened.lock };
                 let directory = directory.to_owned();
                 let core = StripedArc::new(core);
-                Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)), disk, directory }))
+                let standing = Mutex::new(Standing::Open(running));
+                Ok(Arc::new(Engine { core, standing, disk, directory }))
             }
             Err(error) => {
                 // The error that counts is the first. A checkpointer that runs finds the engine closed.
@@ -330,7 +339,8 @@ impl Engine {
     /// [`EngineStats::cut_off`] tells how many there are. Closing again does nothing.
     ///
     /// Whoever is woken by a thread for commits, as a future, this engine's or another's, gets back before that; the
-    /// database is closed a moment later, and what fails then is not told.
+    /// database is closed a moment later, unless no thread can be started for that. What fails then is told to whoever
+    /// closes it again, and waits for it.
     ///
     /// # Errors
     /// [`StorageError::Forked`] in a fork of the process that opened it: nothing happens then.
@@ -340,25 +350,44 @@ impl Engine {
             self.close_later();
             return Ok(());
         }
-        let mut running = self.running.lock();
-        running.take().map_or(Ok(()), |running| end(&self.core, running))
+        let mut standing = self.standing.lock();
+        match mem::replace(&mut *standing, Standing::Closed) {
+            Standing::Open(running) => end(&self.core, running),
+            // A panic there has been reported.
+            Standing::Closing(thread) => thread.join().unwrap_or(Ok(())),
+            Standing::Closed => Ok(()),
+        }
     }
 
     /// The committer wakes those who wait for commits, and has come here with what one of them does. It waits for
     /// nobody who may be waiting for it: another thread closes the database, unless somebody does it already.
     fn close_later(&self) {
-        let Some(running) = self.running.try_lock().and_then(|mut running| running.take()) else { return };
+        let Some(mut standing) = self.standing.try_lock() else { return };
+        *standing = match mem::replace(&mut *standing, Standing::Closed) {
+            Standing::Open(running) => self.close_by_another(running),
+            standing => standing,
+        };
+    }
+
+    fn close_by_another(&self, running: Running) -> Standing {
         let core = Arc::clone(self.core.whole());
         // Nothing of it is dropped with a thread that does not start: nobody else may have the database yet.
         let running = Arc::new(Mutex::new(Some(running)));
         let taken = Arc::clone(&running);
-        let closes = move || taken.lock().take().map(|running| end(&core, running));
-        if thread::Builder::new().name("foreshore-close".to_owned()).spawn(closes).is_err() {
-            // There is no thread to be had. The others end by themselves.
-            let running = running.lock().take();
-            self.core.stop();
-            let _ = self.core.shut_down();
-            drop(running);
+        let closes = move || {
+            let running = taken.lock().take();
+            running.map_or(Ok(()), |running| end(&core, running))
+        };
+        match thread::Builder::new().name("foreshore-close".to_owned()).spawn(closes) {
+            Ok(thread) => Standing::Closing(thread),
+            Err(_) => {
+                // There is no thread to be had. The others end by themselves.
+                let running = running.lock().take();
+                self.core.stop();
+                let _ = self.core.shut_down();
+                drop(running);
+                Standing::Closed
+            }
         }
     }
 }
@@ -378,9 +407,14 @@ impl Drop for Engine {
             // The threads and what ends with them are the other process's. The lock file is closed here: while it is
             // open, it is locked, though that process may have died.
             mem::forget(Arc::clone(self.core.whole()));
-            let running = self.running.try_lock().and_then(|mut running| running.take());
-            if let Some(Running { checkpointer, committer, _lock }) = running {
-                mem::forget((checkpointer, committer));
+            if let Some(mut standing) = self.standing.try_lock() {
+                match mem::replace(&mut *standing, Standing::Closed) {
+                    Standing::Open(Running { checkpointer, committer, _lock }) => {
+                        mem::forget((checkpointer, committer));
+                    }
+                    Standing::Closing(thread) => mem::forget(thread),
+                    Standing::Closed => {}
+                }
             }
             return;
         }

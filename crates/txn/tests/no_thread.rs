@@ -54,8 +54,8 @@ impl Wake for Closer {
     }
 }
 
-/// The lock of a database that was still open was given back, and whoever opened it next had it beside this engine: both
-/// wrote, and destroyed it.
+/// The lock of a database that was still open was given back, and whoever opened it next had it beside this engine:
+/// both wrote, and destroyed it.
 #[test]
 fn who_closes_and_gets_no_thread_closes_all_the_same() {
     let disk = FaultyDisk::new();

@@ -115,8 +115,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
 struct Walked {
     /// All of them, the oldest first.
     live: VecDeque<Segment>,
-    /// Those that another one follows and that have no note of it (WAL-14). Whoever made their successors died before
-    /// it could say so, or its version did not.
+    /// Those that another one follows and that have no note of it (WAL-14), or the newest, which may be nowhere but in
+    /// the system's cache. Whoever made their successors died before it could say so, or its version did not.
     unnoted: Vec<Segment>,
 }
 

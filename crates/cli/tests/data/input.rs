@@ -114,6 +114,7 @@ fn text_behind_a_quotation_is_told() {
         ("title.tsv", "k\tv\n1\ta\n2\t\"Heroes\" by Bowie\n", [3, 3]),
         ("key.csv", "k,v\n\"1\"x,2\n", [2, 2]),
         ("header.csv", "k,\"v\"w\n1,2\n", [1, 1]),
+        ("marked.csv", "\u{feff}\"k\" x,v\n1,2\n", [1, 1]),
     ] {
         scene.write(name, content);
         let told = scene.fail(&format!("load db {name}"));
@@ -124,8 +125,11 @@ fn text_behind_a_quotation_is_told() {
     }
     // Marks that are doubled, or begin no quotation.
     scene.write("sound.csv", "k,v\n1,\"a \"\"b\"\"\"\r\n2,5\" disk\n\"3\",\"c\n,d\"\n");
-    scene.succeed("load db sound.csv");
-    assert_eq!(scene.dump("db sound").len(), 4);
+    scene.write("marked-sound.csv", "\u{feff}\"k,\",\"v,\"\"\"\n1,\"a\"\n2,b\n3,c\n");
+    for name in ["sound", "marked-sound"] {
+        scene.succeed(&format!("load db {name}.csv"));
+        assert_eq!(scene.dump(&format!("db {name}")).len(), 4);
+    }
 }
 
 #[test]

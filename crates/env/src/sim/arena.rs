@@ -121,7 +121,7 @@ impl Region {
         self.parts[part].live -= 1;
         if part == last {
             let (class, _, _) = class_of(layout);
-            // SAFETY: the block was handed out for this layout and is no longer used; every block holds at least a word.
+            // SAFETY: the block was handed out for this layout and is no longer used; each holds at least a word.
             unsafe { ptr::with_exposed_provenance_mut::<usize>(block).write(self.free[class]) };
             self.free[class] = block;
         }
@@ -174,8 +174,8 @@ unsafe impl GlobalAlloc for Arena {
 /// all. The caller sees to it that one simulation runs at a time.
 ///
 /// # Errors
-/// The system does not reserve the region: something lies there, or the process may not have so many addresses (`ulimit -v`).
-/// Or what earlier simulations have left reaches to its end. Nothing has begun then.
+/// The system does not reserve the region: something lies there, or the process may not have so many addresses
+/// (`ulimit -v`). Or what earlier simulations have left reaches to its end. Nothing has begun then.
 pub(super) fn begin() -> io::Result<()> {
     let mut region = region();
     if !region.mapped {
@@ -189,7 +189,7 @@ pub(super) fn begin() -> io::Result<()> {
     let kept = region.parts.iter().rposition(|part| part.live > 0).map_or(0, |last| last + 1);
     if let Some(&Part { begin, .. }) = region.parts.get(kept) {
         let place = ptr::with_exposed_provenance_mut(BASE + begin);
-        // SAFETY: no block from there on is handed out, and the free lists, which lie in these pages, are emptied below.
+        // SAFETY: no block from there on is handed out, and the free lists, which lie there, are emptied below.
         let zeroed = unsafe { madvise(place, region.used - begin, Advice::LinuxDontNeed) };
         zeroed?;
         region.parts.truncate(kept);

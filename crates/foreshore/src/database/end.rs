@@ -12,7 +12,7 @@ impl Database {
     /// still open. They are undone.
     ///
     /// A future that is woken because a commit is durable, and closes a database where it is woken, gets back before
-    /// that: it is closed a moment later, and an error of the disk is not told.
+    /// that: it is closed a moment later. Whoever closes it again waits for that, and gets the disk's error.
     ///
     /// # Errors
     /// Of the disk; [`Error::Forked`](crate::Error::Forked), and nothing happens, in a fork of the process that opened

@@ -1,10 +1,19 @@
 //! What may be at the path of a database, and what must not be touched there.
 
-use std::path::{Path, PathBuf};
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    task::{Context, Wake, Waker},
+};
 
 use foreshore_base::{CorruptionSite, StorageError};
 use foreshore_env::{
     disk::{Disk, OpenMode},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -347,6 +356,52 @@ fn closing_ends_what_is_open() {
     assert_sound(&again, "reopened");
 }
 
+/// Closes an engine where it is woken, on a disk that is slow from then on.
+struct Closes {
+    engine: Arc<Engine>,
+    disk: FaultyDisk,
+    has: AtomicBool,
+}
+
+impl Wake for Closes {
+    fn wake(self: Arc<Self>) {
+        self.disk.hold_syncs(true);
+        self.engine.close().unwrap();
+        self.has.store(true, Ordering::Release);
+    }
+}
+
+/// It said at once that all was durable, and that others may open the database.
+#[test]
+fn a_second_close_waits_for_one_that_another_thread_does() {
+    let disk = made();
+    let engine = open(&disk).unwrap();
+    let table = engine.table("t").unwrap().unwrap();
+    let mut txn = begin(&engine);
+    txn.put(&table, b"key", b"value").unwrap();
+    disk.hold_syncs(true);
+    let mut ticket = txn.commit_pipelined().unwrap();
+    let closes = Closes { engine: Arc::clone(&engine), disk: disk.clone(), has: AtomicBool::new(false) };
+    let closes = Arc::new(closes);
+    let waker = Waker::from(Arc::clone(&closes));
+    assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+    disk.hold_syncs(false);
+    let begun = Instant::now();
+    while !closes.has.load(Ordering::Acquire) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody was woken");
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::scope(|scope| {
+        let second = scope.spawn(|| engine.close());
+        thread::sleep(Duration::from_millis(50));
+        let waits = !second.is_finished();
+        disk.hold_syncs(false);
+        second.join().unwrap().unwrap();
+        assert!(waits);
+    });
+    assert!(open(&disk).unwrap().stats().recovery.clean);
+}
+
 /// Of those who wait for a key and for a table that a transaction has which lives on: how their waits end, once each of
 /// them waits and `end` is called.
 fn waits_that_end_with(locks: LockOptions, end: impl FnOnce(&Engine)) -> [TxnError; 2] {
@@ -482,7 +537,7 @@ fn a_directory_of_a_relative_path_can_be_made() {
     let disk = FaultyDisk::new();
     disk.create_directory(Path::new(".")).unwrap();
     let relative = Path::new("here.foreshore");
-    let engine = Engine::open(std::sync::Arc::new(disk.clone()), relative, &tiny()).unwrap();
+    let engine = Engine::open(Arc::new(disk.clone()), relative, &tiny()).unwrap();
     engine.close().unwrap();
     assert!(disk.exists(&relative.join("control")).unwrap());
 }

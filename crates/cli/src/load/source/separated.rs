@@ -8,17 +8,22 @@ use std::{
 
 use serde_json::Value as Json;
 
-use super::{Columns, LONGEST_LINE, at_line};
+use super::{BYTE_ORDER_MARK, Columns, LONGEST_LINE, at_line};
 use crate::{dump::cell::Kind, load::sink::Sink, output::CliError};
 
 /// Reads everything into the sink.
 pub(super) fn read(
     separator: u8,
-    input: impl BufRead,
+    mut input: impl BufRead,
     columns: &Columns,
     sink: &mut Sink<'_>,
 ) -> Result<(), CliError> {
     let place = Place::default();
+    // It belongs to no field.
+    let ahead = input.fill_buf().map_err(|error| at_line(1, format_args!("cannot be read: {error}")))?;
+    if ahead.starts_with(BYTE_ORDER_MARK) {
+        input.consume(BYTE_ORDER_MARK.len());
+    }
     let lines = ByLines { input, place: &place, ended: false, separator, at: At::Start };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(lines);
     let headers = reader.headers().map_err(|error| csv_error(place.line(), &error))?.clone();
