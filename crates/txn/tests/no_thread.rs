@@ -5,9 +5,11 @@
 use std::{
     fs,
     future::Future,
+    io::Write,
+    iter,
     path::Path,
     pin::Pin,
-    process::{self, Command},
+    process::{self, Child, Command, Stdio},
     task::{Context, Wake, Waker},
 };
 
@@ -23,11 +25,29 @@ use foreshore_txn::{BeginOptions, Durability, Engine, EngineOptions};
 /// Bytes that may still be mapped: less than a thread's stack.
 const SPARE: u64 = 1 << 20;
 
-/// How much this process may map, in all.
-fn limit_address_space(bytes: &str) {
-    let limits = format!("--as={bytes}:unlimited");
-    let status = Command::new("prlimit").arg(format!("--pid={}", process::id())).arg(limits).status();
-    assert!(status.unwrap().success());
+/// While it lives, this process may map hardly more than it has.
+struct Limited {
+    /// Takes the limit back when it is told: who has no memory starts no process.
+    frees: Child,
+}
+
+impl Limited {
+    fn new() -> Limited {
+        let limit = |bytes: &str| format!("prlimit --pid={} --as={bytes}:unlimited", process::id());
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("read line; {}", limit("unlimited"))).stdin(Stdio::piped());
+        let frees = shell.spawn().unwrap();
+        let mut shell = Command::new("sh");
+        assert!(shell.arg("-c").arg(limit(&(mapped() + SPARE).to_string())).status().unwrap().success());
+        Limited { frees }
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        self.frees.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(self.frees.wait().unwrap().success());
+    }
 }
 
 fn mapped() -> u64 {
@@ -39,18 +59,20 @@ fn mapped() -> u64 {
 /// Closes the engine when it is woken.
 struct Closer {
     engine: Arc<Engine>,
-    /// Whether a thread could be started, and whether the engine was closed then.
-    said: OnceLock<(bool, bool)>,
+    /// Whether the engine was closed then.
+    said: OnceLock<bool>,
 }
 
 impl Wake for Closer {
     fn wake(self: Arc<Self>) {
-        limit_address_space(&(mapped() + SPARE).to_string());
-        let starts = thread::Builder::new().spawn(|| ()).is_ok();
+        let limited = Limited::new();
+        // The stacks of threads that are over are used again: until there are no more.
+        let sleepers: Vec<_> = iter::from_fn(|| thread::Builder::new().spawn(thread::park).ok()).collect();
         self.engine.close().unwrap();
         let closed = self.engine.check_open().is_err();
-        limit_address_space("unlimited");
-        self.said.set((starts, closed)).unwrap();
+        drop(limited);
+        sleepers.iter().for_each(|sleeper| sleeper.thread().unpark());
+        self.said.set(closed).unwrap();
     }
 }
 
@@ -78,7 +100,7 @@ fn who_closes_and_gets_no_thread_closes_all_the_same() {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody was woken");
         thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(closer.said.get(), Some(&(false, true)));
+    assert_eq!(closer.said.get(), Some(&true));
     let again = open().unwrap();
     let table = again.table("table").unwrap().unwrap();
     let mut reader = again.begin(BeginOptions::default()).unwrap();
