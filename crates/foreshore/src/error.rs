@@ -183,10 +183,7 @@ pub enum Error {
         asked: String,
     },
     /// There is no table of that name, and none is made here; or it was dropped a moment ago.
-    #[error(
-        "there is no table {table:?}: nobody made it, or it was dropped a moment ago; see Database::tables, and run \
-         again what may make it"
-    )]
+    #[error("there is no table {table:?}: nobody made it, or it was dropped just now; see Database::tables")]
     NoSuchTable {
         /// The name.
         table: String,
