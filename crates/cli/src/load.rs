@@ -188,7 +188,9 @@ fn first_failure(
         Err(CliError::Line { line, complaint, .. }) => {
             Err(CliError::Line { line, complaint, entries: Some(entries) })
         }
-        Err(cause @ (CliError::IncompleteDump(_) | CliError::Interrupted)) if entries == 0 => {
+        Err(cause @ (CliError::IncompleteDump(_) | CliError::Interrupted | CliError::Database(_)))
+            if entries == 0 =>
+        {
             Err(CliError::Partial {
                 cause: Box::new(cause),
                 done: "no entry of it is in the database".to_owned(),

@@ -1,6 +1,6 @@
 //! The log, as the crates above see it.
 
-use std::{collections::VecDeque, path::Path};
+use std::{collections::VecDeque, io, path::Path};
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_env::{
@@ -69,7 +69,7 @@ impl Log {
         let last = store.make(base)?;
         let end = geometry.next_start(base);
         let found = Found { store, geometry, last, end, sealed: false };
-        Log::start(Core::new(found, log_id, end, options))
+        Log::start(Core::new(found, log_id, end, options), directory)
     }
 
     /// Opens a log and finds its end, reading from `from` on: the oldest LSN that anybody still needs (the start of the
@@ -85,7 +85,7 @@ impl Log {
         options: &LogOptions,
     ) -> Result<Arc<Log>> {
         let found = scan::open(disk, directory, log_id, from)?;
-        Log::start(Core::new(found, log_id, from.0, options))
+        Log::start(Core::new(found, log_id, from.0, options), directory)
     }
 
     /// Opens a log from the segment of `from` on as far as it can be read, and says why it ends there if that is not
@@ -102,7 +102,7 @@ impl Log {
         options: &LogOptions,
     ) -> Result<(Arc<Log>, Option<StorageError>)> {
         let (found, damage) = scan::open_damaged(disk, directory, log_id, from)?;
-        Ok((Log::start(Core::new(found, log_id, from.0, options))?, damage))
+        Ok((Log::start(Core::new(found, log_id, from.0, options), directory)?, damage))
     }
 
     /// The id of the log in a directory whose owner does not know it any more, and where the run of segments begins
@@ -120,22 +120,20 @@ impl Log {
         survey::segment_bytes(disk, directory)
     }
 
-    fn start(core: Core) -> Result<Arc<Log>> {
+    fn start(core: Core, directory: &Path) -> Result<Arc<Log>> {
         let log = Log { core: Arc::new(core), threads: Mutex::default() };
         log.core.name_for_simulation();
         log.core.reserve()?;
-        log.spawn("foreshore-log", run_flusher)?;
-        log.spawn("foreshore-write", run_writer)?;
-        log.spawn("foreshore-space", run_maker)?;
+        log.spawn("foreshore-log", run_flusher)
+            .and_then(|()| log.spawn("foreshore-write", run_writer))
+            .and_then(|()| log.spawn("foreshore-space", run_maker))
+            .map_err(StorageError::io("start a thread for", directory))?;
         Ok(Arc::new(log))
     }
 
-    fn spawn(&self, name: &str, life: fn(&Core)) -> Result<()> {
+    fn spawn(&self, name: &str, life: fn(&Core)) -> io::Result<()> {
         let core = Arc::clone(&self.core);
-        let handle = thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || life(&core))
-            .map_err(StorageError::io("start a thread of the log in", "memory"))?;
+        let handle = thread::Builder::new().name(name.to_owned()).spawn(move || life(&core))?;
         self.threads.lock().push(handle);
         Ok(())
     }
