@@ -189,7 +189,7 @@ fn first_failure(
             Err(CliError::Line { line, complaint, entries: Some(entries) })
         }
         Err(cause @ (CliError::IncompleteDump(_) | CliError::Interrupted | CliError::Database(_)))
-            if entries == 0 =>
+            if entries == 0 && durable =>
         {
             Err(CliError::Partial {
                 cause: Box::new(cause),

@@ -97,8 +97,7 @@ impl Engine {
             }
             Err(error) => {
                 // The error that counts is the first. A checkpointer that runs finds the engine closed.
-                core.life.close();
-                core.growth.stop();
+                core.stop();
                 let _ = core.shut_down();
                 Err(error)
             }

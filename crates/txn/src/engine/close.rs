@@ -120,7 +120,7 @@ impl Drop for Engine {
 
 impl Core {
     /// Nobody may do anything any more, and the engine's own threads end.
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.life.close();
         self.growth.stop();
         self.committer.stop();
