@@ -18,7 +18,10 @@ mod compare_exchange;
 mod consolidated;
 mod fetch_add;
 
-use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+use foreshore_env::{
+    hint,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use crate::segment::{Geometry, Place};
 use baseline::OneMutex;
@@ -112,6 +115,16 @@ impl Inserter {
             Inserter::FetchAdd(inserter) => inserter.tail(|word| word.load(Ordering::Acquire)),
             Inserter::Consolidated(inserter) => inserter.tail.load(Ordering::Acquire),
             Inserter::Mutex(inserter) => inserter.tail.load(Ordering::Acquire),
+        }
+    }
+
+    /// Has the line fetched that [`Inserter::claim`] changes first.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Inserter::CompareExchange(inserter) => hint::prefetch(&inserter.tail, hint::Access::Write),
+            Inserter::FetchAdd(inserter) => inserter.prefetch(),
+            Inserter::Consolidated(_) | Inserter::Mutex(_) => {}
         }
     }
 

@@ -282,18 +282,25 @@ pub mod hint {
     pub fn name<T>(_elements: &[T], _name: &'static str) {}
 
     /// Asks the processor to fetch the cache line of `place`, to be read or written, so that several misses overlap.
-    /// x86-64 only; in the simulated world misses are charged where memory is accessed.
+    /// x86-64 only; on the simulated machine the line is under way from then on.
     #[inline(always)]
     pub fn prefetch<T>(place: &T, access: Access) {
         #[cfg(target_arch = "x86_64")]
         {
-            use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+            use std::arch::{
+                asm,
+                x86_64::{_MM_HINT_T0, _mm_prefetch},
+            };
             let place = std::ptr::from_ref(place).cast();
             match access {
                 // SAFETY: x86-64 has SSE, and a prefetch changes nothing that a program could see.
                 Access::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(place) },
-                // SAFETY: as above; a processor that does not know this hint takes it for nothing.
-                Access::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(place) },
+                // `_MM_HINT_ET0` becomes a prefetch to read, unless the build is for processors that are sure to have this
+                // instruction; those of 64 bits that lack it do nothing.
+                // SAFETY: as above.
+                Access::Write => unsafe {
+                    asm!("prefetchw [{}]", in(reg) place, options(readonly, nostack, preserves_flags));
+                },
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

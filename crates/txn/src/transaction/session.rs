@@ -182,6 +182,10 @@ impl Session for TxnSession {
         if !matches!(self.protocol, Protocol::Dynamic) {
             return if self.acquire_at_once(table, key, mode)? { Ok(()) } else { Err(LockError::PlanMiss) };
         }
+        if !reads {
+            // A change comes, and its record: while the lock is taken, the line comes that others have appended at.
+            self.core().log.prefetch_tail();
+        }
         let before = self.owner.lock_count();
         if !(self.changing && self.owner.try_acquire(table, key, mode)?) {
             // It may take long: checkpoints shall not have to look back to where this change began.

@@ -128,6 +128,11 @@ impl Core {
         }
     }
 
+    #[inline]
+    pub(crate) fn prefetch_tail(&self) {
+        self.inserter.prefetch();
+    }
+
     /// Takes a place at the tail: the critical section of an append.
     #[inline]
     pub(super) fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {

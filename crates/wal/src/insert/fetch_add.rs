@@ -127,6 +127,11 @@ impl FetchAdd {
     }
 
     #[inline]
+    pub(super) fn prefetch(&self) {
+        hint::prefetch(&self.word, hint::Access::Write);
+    }
+
+    #[inline]
     pub(super) fn claim(
         &self,
         request: Request,
