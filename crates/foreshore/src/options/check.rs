@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// One below, at, and one above either end. Whether a database opens with them: `tests/limits.rs`.
+    /// One below, at, and one above either end. Whether a database opens with them: `tests/facade/limits.rs`.
     #[test]
     fn both_ends_of_what_is_bounded() {
         const GIB: u64 = 1 << 30;

@@ -1,6 +1,6 @@
 //! Every limit one below, at, and one above: a typed error above, and the engine goes on. What is limited below the
 //! facade is tested there: bytes of the log (`bad_input.rs`), locks of all transactions (`lock`,
-//! `tests/locks/basics.rs`), levels of a tree and records of a page (`btree`, `tests/limits.rs` and
+//! `tests/locks/basics.rs`), levels of a tree and records of a page (`btree`, `tests/facade/limits.rs` and
 //! `tests/hostile.rs`).
 
 use std::{
@@ -116,9 +116,9 @@ fn names_and_types_of_tables() {
     goes_on(&db);
 }
 
-/// Takes some minutes: `cargo test --release -p foreshore --test limits -- --ignored as_many_tables`.
+/// Takes some minutes: `cargo test --release -p foreshore --test facade -- --ignored as_many_tables`.
 #[test]
-#[ignore = "makes 65,536 tables: cargo test --release -p foreshore --test limits -- --ignored as_many_tables"]
+#[ignore = "makes 65,536 tables: cargo test --release -p foreshore --test facade -- --ignored as_many_tables"]
 fn as_many_tables_as_there_may_be() {
     let db = open_with(small());
     goes_on(&db);

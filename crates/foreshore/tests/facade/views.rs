@@ -105,7 +105,7 @@ fn an_insert_that_waits_is_explained_by_the_gap() {
                  transaction {holder} (report) holds the gap above it as S for "
             );
             assert!(text.contains(&middle), "{text}");
-            assert!(text.contains("tests/views.rs:"), "{text}");
+            assert!(text.contains("tests/facade/views.rs:"), "{text}");
             // The same in the list of all, and as JSON.
             let all = db.waits_for();
             assert_eq!(all.waits.len(), 1);

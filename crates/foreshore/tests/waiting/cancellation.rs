@@ -5,7 +5,7 @@
 //! waits a plain wake-up by a condition variable is timed, and of a series of both, half of the waits end within 20 ms
 //! more than half of those take. That is what is measured; of a single wait on a busy machine nothing can be said.
 //!
-//! `cargo test -p foreshore --test cancellation --release -- --nocapture` prints the figures.
+//! `cargo test -p foreshore --test waiting --release cancellation -- --nocapture` prints the figures.
 
 use std::{
     sync::{Arc, mpsc},
