@@ -10,7 +10,7 @@
 //! | … | low fence, high key |
 //!
 //! then for each record: bytes of the key after the prefix that the two fences share (2), bytes of the value (2), flags
-//! (1: ghost, 2: overflow), key after the prefix, value.
+//! (1: ghost, 2: overflow, 4: slack), bytes of slack (2, if that is said), key after the prefix, value.
 //!
 //! A structure change encodes the node first and builds the page from the encoding, as redo will: both are the same
 //! code.
@@ -27,6 +27,7 @@ const HAS_LOW: u8 = 1;
 const HAS_HIGH: u8 = 2;
 const GHOST: u8 = 1;
 const OVERFLOW: u8 = 2;
+const SLACK: u8 = 4;
 /// Where the number of records is.
 const COUNT_AT: usize = 14;
 
@@ -84,10 +85,14 @@ pub(crate) fn encode(outline: &Outline, view: SlottedView<'_>, slots: std::ops::
     for slot in slots.map(SlotIndex) {
         view.key_into(slot, &mut key);
         let suffix = key.get(prefix..).unwrap_or(&[]);
-        let flags = view.slot(slot).flags();
+        let (flags, slack) = (view.slot(slot).flags(), view.slack_of(view.slot(slot)));
         bytes.extend_from_slice(&(suffix.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&(view.value_len(slot) as u16).to_le_bytes());
-        bytes.push(if flags.ghost { GHOST } else { 0 } | if flags.overflow { OVERFLOW } else { 0 });
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        bytes.push(bit(flags.ghost, GHOST) | bit(flags.overflow, OVERFLOW) | bit(slack > 0, SLACK));
+        if slack > 0 {
+            bytes.extend_from_slice(&(slack as u16).to_le_bytes());
+        }
         bytes.extend_from_slice(suffix);
         view.value_into(slot, &mut bytes);
     }
@@ -136,23 +141,25 @@ impl<'p> Image<'p> {
         let mut key = prefix.to_vec();
         let mut reader = self.records;
         for _ in 0..self.count {
-            let record = record(&mut reader).ok_or(PageFull)?;
+            let (suffix, value, slack, flags) = record(&mut reader).ok_or(PageFull)?;
             if as_it_is {
-                builder.push_suffix(record.0, record.1, record.2)?;
+                builder.push_suffix(suffix, value, slack, flags)?;
                 continue;
             }
             key.truncate(prefix.len());
-            key.extend_from_slice(record.0);
-            builder.push(&key, record.1, record.2)?;
+            key.extend_from_slice(suffix);
+            builder.push_with_slack(&key, value, slack, flags)?;
         }
         Ok(())
     }
 }
 
-fn record<'p>(reader: &mut Reader<'p>) -> Option<(&'p [u8], &'p [u8], RecordFlags)> {
+/// A key after the prefix, its value, how much slack is behind that, and what the record is.
+fn record<'p>(reader: &mut Reader<'p>) -> Option<(&'p [u8], &'p [u8], usize, RecordFlags)> {
     let (suffix, value, flags) = (reader.u16()?, reader.u16()?, reader.u8()?);
+    let slack = if flags & SLACK != 0 { reader.u16()? } else { 0 };
     let flags = RecordFlags { ghost: flags & GHOST != 0, overflow: flags & OVERFLOW != 0 };
-    Some((reader.bytes(usize::from(suffix))?, reader.bytes(usize::from(value))?, flags))
+    Some((reader.bytes(usize::from(suffix))?, reader.bytes(usize::from(value))?, usize::from(slack), flags))
 }
 
 /// The left half of a split: the first `kept` records, up to the new node's low fence.

@@ -190,7 +190,11 @@ pub(crate) fn fits_in_place(
     if value_bytes <= old {
         return Ok(true);
     }
-    if view.free_bytes() < value_bytes - old {
+    let kept = old + view.slack_of(view.slot(slot));
+    if value_bytes <= kept {
+        return Ok(true);
+    }
+    if view.free_bytes() < value_bytes - kept {
         return Ok(false);
     }
     let bytes = view.slot(slot).suffix_len() + size_of::<u16>() + value_bytes;

@@ -1,4 +1,5 @@
-//! Purging ghosts: a system transaction takes out the deleted records that no lock names any more.
+//! Purging: a system transaction takes out what was kept for rollbacks and no lock names any more: the ghosts of
+//! deleted records, and the slack of others.
 
 use foreshore_base::{Result, SlotIndex};
 use foreshore_env::sabotage::{Fault, planted};
@@ -9,7 +10,7 @@ use foreshore_wal::Urgency;
 use crate::{record, session::Session, tree::Tree};
 
 impl<'a> Tree<'a> {
-    /// Takes out the ghosts of a leaf whose names nobody needs; returns how many.
+    /// Takes out the ghosts and the slack of a leaf where nobody needs their names; returns of how many records.
     ///
     /// A name is looked up under the exclusive latch: whoever is about to lock it validates the leaf afterwards, finds
     /// it changed and looks again (BTREE-8).
@@ -22,7 +23,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Takes out the ghosts of a leaf of which `needless` says so; returns how many.
+    /// Takes out the ghosts and the slack of a leaf of which `needless` says so; returns of how many records.
     pub(crate) fn purge_where(
         &self,
         page: &mut ExclusivePage<'a>,
@@ -31,7 +32,7 @@ impl<'a> Tree<'a> {
         let view = page.view();
         let mut slots = Vec::new();
         let mut key = Vec::new();
-        for slot in ghosts(view) {
+        for slot in leftovers(view) {
             view.key_into(slot, &mut key);
             if needless(&key) {
                 slots.push(slot.0);
@@ -55,9 +56,18 @@ pub(crate) fn ghosts(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
     (0..view.slot_count()).map(SlotIndex).filter(move |slot| view.is_ghost(*slot))
 }
 
-/// Takes out the records of a list of slots, as it is logged: ascending.
+/// The slots of a leaf's ghosts, and of its records with slack.
+fn leftovers(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
+    (0..view.slot_count()).map(SlotIndex).filter(move |slot| {
+        let slot = view.slot(*slot);
+        slot.flags().ghost || slot.has_slack()
+    })
+}
+
+/// Takes out the ghosts, and the slack of the other records, of a list of slots, as it is logged: ascending.
 pub(crate) fn remove(page: &mut SlottedMut<'_>, list: &[u8]) {
     for slot in list.as_chunks().0.iter().rev() {
-        page.remove(SlotIndex(u16::from_le_bytes(*slot)));
+        let slot = SlotIndex(u16::from_le_bytes(*slot));
+        if page.view().is_ghost(slot) { page.remove(slot) } else { page.trim(slot) }
     }
 }

@@ -7,7 +7,7 @@
 //! | 0 | 4 | page |
 //! | 4 | 4 | table |
 //! | 8 | 2 | slot |
-//! | 10 | 1 | flags: 1 the new value is an overflow reference, 2 the old one is, 4 the record was a ghost |
+//! | 10 | 1 | flags: 1 the new value is an overflow reference, 2 the old one is, 4 the record was a ghost, 8 what a shorter value leaves is slack, as always since format 4 |
 //! | 11 | 1 | zero |
 //! | 12 | 2 | bytes of the key, *k* |
 //! | 14 | 2 | a number, see below |
@@ -45,7 +45,7 @@
 //! | 35 | grow | table, root, child (allocated), `node` of the child |
 //! | 36 | shrink | table, root, child (freed), `node` of the root |
 //! | 37 | merge | table, parent, left, right (freed), slot in the parent, `node` of the right page |
-//! | 38 | purge | table, page, slots |
+//! | 38 | purge | table, page, slots: ghosts go, other records lose their slack |
 //! | 39 | reap | table, parent or 0, page (freed), slot in the parent, or 65,535 for its foster child, 65,534 for its leftmost |
 //! | 40 | move | table, parent, page (freed), new page (allocated), slot in the parent as above, `node` |
 //! | 41 | move root | table, page of another tree, root (freed), new root (allocated), slot and offset in the value that names it (2 bytes each), `node` |
@@ -83,6 +83,9 @@ pub(crate) const NEW_OVERFLOW: u8 = 1;
 pub(crate) const OLD_OVERFLOW: u8 = 2;
 /// Flag of an insert: there was a ghost of the key.
 pub(crate) const ON_GHOST: u8 = 4;
+
+/// Flag of a change or compensation that replaces a value: what a shorter one leaves is slack.
+pub(crate) const KEEPS_SLACK: u8 = 8;
 
 /// Bytes before the key.
 pub(crate) const HEAD_BYTES: usize = 16;

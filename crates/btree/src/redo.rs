@@ -41,7 +41,8 @@ pub fn redo(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> 
 /// What a change makes of a record.
 enum Effect<'p> {
     Insert(&'p [u8], RecordFlags),
-    Replace(&'p [u8], RecordFlags),
+    /// Whether what is left of a longer value becomes slack is said last.
+    Replace(&'p [u8], RecordFlags, bool),
     Patch(usize, &'p [u8]),
     /// The record and so many slots behind it.
     Bury(u16),
@@ -54,10 +55,11 @@ fn live(overflow: bool) -> RecordFlags {
 fn redo_change(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Result<()>> {
     let change = Change::parse(payload)?;
     let flags = live(change.flags & record::NEW_OVERFLOW != 0);
+    let keeps_slack = change.flags & record::KEEPS_SLACK != 0;
     let effect = match header.kind {
         record::INSERT if change.flags & record::ON_GHOST == 0 => Effect::Insert(change.data, flags),
-        record::INSERT => Effect::Replace(change.data, flags),
-        record::UPDATE => Effect::Replace(change.update_values()?.1, flags),
+        record::INSERT => Effect::Replace(change.data, flags, keeps_slack),
+        record::UPDATE => Effect::Replace(change.update_values()?.1, flags, keeps_slack),
         record::PATCH => Effect::Patch(usize::from(change.number), change.patch_bytes()?.1),
         _ => Effect::Bury(0),
     };
@@ -84,7 +86,9 @@ fn redo_compensation(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Op
     let effect = match header.kind {
         record::BURY => Effect::Bury(change.number),
         record::UNPATCH => Effect::Patch(usize::from(change.number), change.data),
-        record::RESTORE | record::REVIVE => Effect::Replace(change.data, flags),
+        record::RESTORE | record::REVIVE => {
+            Effect::Replace(change.data, flags, change.flags & record::KEEPS_SLACK != 0)
+        }
         record::INSERT_AGAIN => Effect::Insert(change.data, flags),
         _ => return Some(Ok(())),
     };
@@ -113,7 +117,13 @@ fn apply(env: &TreeEnv, header: &RecordHeader, change: &Change<'_>, effect: &Eff
         let (slot, key) = (change.slot, change.key);
         let done = match *effect {
             Effect::Insert(value, flags) => page.insert(slot, key, value, flags),
-            Effect::Replace(value, flags) => page.replace_value(slot, value, flags),
+            Effect::Replace(value, flags, keeps_slack) => {
+                let done = page.replace_value(slot, value, flags);
+                if done.is_ok() && !keeps_slack {
+                    page.trim(slot);
+                }
+                done
+            }
             Effect::Patch(offset, bytes) => {
                 page.patch_value(slot, offset, bytes);
                 Ok(())

@@ -49,18 +49,18 @@ pub trait Session {
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool;
 
-    /// Whether ghosts without requests may leave a leaf whose LSN is `leaf`: false if a delete that can still be taken
-    /// back might have no requests, because a lock on more than a key covers it, and might be in that leaf (BTREE-14).
-    /// Allowed under a latch.
+    /// Whether ghosts, and slack of records, without requests may leave a leaf whose LSN is `leaf`: false if a delete or
+    /// a shorter value that can still be taken back might have no requests, because a lock on more than a key covers it,
+    /// and might be in that leaf (BTREE-14, BTREE-16). Allowed under a latch.
     #[inline]
     fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
         let _ = (table, leaf);
         true
     }
 
-    /// This transaction has deleted a record of `table`, by the log record at `lsn`.
+    /// This transaction has deleted a record of `table`, or made its value shorter, by the log record at `lsn`.
     #[inline]
-    fn note_deleted(&mut self, table: TableId, lsn: Lsn) {
+    fn note_loss(&mut self, table: TableId, lsn: Lsn) {
         let _ = (table, lsn);
     }
 

@@ -2,7 +2,7 @@
 
 use foreshore_base::{PageId, Result, SlotIndex};
 use foreshore_latch::Patience;
-use foreshore_pages::{ExclusivePage, PageBuilder, RECORD_OVERHEAD_BYTES, SlottedView};
+use foreshore_pages::{ExclusivePage, PageBuilder, SLOT_BYTES, SlottedView};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -166,10 +166,7 @@ fn fit(view: SlottedView<'_>, outline: &Outline, cut: Cut) -> Option<Halves> {
 
 /// The first record up to which the node has half of its bytes.
 fn middle(view: SlottedView<'_>, count: u16) -> u16 {
-    let bytes = |slot: u16| {
-        let slot = SlotIndex(slot);
-        RECORD_OVERHEAD_BYTES + view.slot(slot).suffix_len() + view.value_len(slot)
-    };
+    let bytes = |slot: u16| SLOT_BYTES + view.heap_bytes(SlotIndex(slot));
     let total: usize = (0..count).map(bytes).sum();
     let mut left = 0;
     let half = (0..count).find(|slot| {

@@ -21,8 +21,9 @@ use crate::{
 /// Takes back the change of a record for which [`crate::is_undoable`] says so, with a compensation after which rollback
 /// goes on at `header.prev`. `tables` gives a table's root; a table that is gone needs no undo. Appends to `chain`.
 ///
-/// It may split nodes, and uses the part of the log that is kept for rollbacks. It purges nothing: ghosts may be under
-/// the locks of others.
+/// What it puts back has its room (BTREE-16); only for a change that a format before the fourth has made it may split
+/// nodes. It uses the part of the log that is kept for rollbacks. It purges nothing: ghosts may be under the locks of
+/// others.
 pub fn undo(
     env: &TreeEnv,
     tables: &impl Fn(TableId) -> Option<PageId>,
@@ -202,7 +203,8 @@ impl<'p> Step<'p> {
         match self {
             Step::Bury(further) => (0, further, &[]),
             Step::Restore(value, flags) | Step::Revive(value, flags) => {
-                (if flags.overflow { record::NEW_OVERFLOW } else { 0 }, 0, value)
+                let overflow = if flags.overflow { record::NEW_OVERFLOW } else { 0 };
+                (record::KEEPS_SLACK | overflow, 0, value)
             }
             Step::Unpatch(offset, bytes) => (0, offset as u16, bytes),
         }

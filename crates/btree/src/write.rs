@@ -36,7 +36,7 @@ enum Attempt {
 enum Room<'a> {
     /// The bytes fit as the page is.
     Fits(ExclusivePage<'a>),
-    /// The bytes fit since ghosts were purged: slots and gaps are others now.
+    /// There is more room since the leaf was purged: slots and gaps may be others now.
     Purged(ExclusivePage<'a>),
     /// The page was split, the latch is released.
     Split,
@@ -226,7 +226,7 @@ impl<'a> Tree<'a> {
         if fits { Ok(Room::Fits(page)) } else { self.make_room_slowly(session, page, key) }
     }
 
-    /// Ghosts that nobody needs go first; then the node is split.
+    /// What nobody needs of ghosts and of slack goes first; then the node is split.
     #[cold]
     fn make_room_slowly(
         &self,
@@ -279,7 +279,8 @@ impl<'a> Tree<'a> {
         let new_overflow = if value.overflow { record::NEW_OVERFLOW } else { 0 };
         let flags = RecordFlags { ghost: false, overflow: value.overflow };
         if old_flags.ghost {
-            let change = self.change(&page, slot, key, new_overflow | record::ON_GHOST, 0);
+            let flags_said = new_overflow | record::ON_GHOST | record::KEEPS_SLACK;
+            let change = self.change(&page, slot, key, flags_said, 0);
             page.prepare(Urgency::Work)?;
             let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
             let done = page.edit().replace_value(slot, value.bytes, flags);
@@ -301,10 +302,14 @@ impl<'a> Tree<'a> {
             return Ok(written);
         }
         let old_overflow = if old_flags.overflow { record::OLD_OVERFLOW } else { 0 };
-        let change = self.change(&page, slot, key, new_overflow | old_overflow, old.len() as u16);
+        let flags_said = new_overflow | old_overflow | record::KEEPS_SLACK;
+        let change = self.change(&page, slot, key, flags_said, old.len() as u16);
         page.prepare(Urgency::Work)?;
         let lsn =
             self.log_change(session, &page, record::UPDATE, &[&change.head(), key, old, value.bytes])?;
+        if value.bytes.len() < old.len() {
+            session.note_loss(self.table, lsn);
+        }
         let done = page.edit().replace_value(slot, value.bytes, flags);
         self.finish(page, lsn, done)?;
         Ok(written)
@@ -325,7 +330,7 @@ impl<'a> Tree<'a> {
         let before = page.lsn();
         page.prepare(Urgency::Work)?;
         let lsn = self.log_change(session, &page, record::DELETE, &[&change.head(), key, old.as_slice()])?;
-        session.note_deleted(self.table, lsn);
+        session.note_loss(self.table, lsn);
         page.edit().set_ghost(slot, true);
         page.applied(lsn);
         self.tidy_after_delete(session, page, before, key);

@@ -71,7 +71,7 @@ impl Row {
         let page = data.chunks_exact(PAGE_BYTES).position(is_last).unwrap() * PAGE_BYTES;
         assert_eq!(number(page + 30), 0, "no prefix");
         let slot = page + 64 + 8 * (number(page + 24) - 1);
-        let (key, key_bytes) = (page + number(slot + 4), number(slot + 6) & 0x3FFF);
+        let (key, key_bytes) = (page + number(slot + 4), number(slot + 6) & 0x1FFF);
         Row { slot, key, key_bytes, length: key + key_bytes }
     }
 

@@ -25,8 +25,8 @@ pub use pool::{
 };
 pub use raw::RawPages;
 pub use slotted::{
-    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Records, Slot, SlottedMut,
-    SlottedView,
+    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Records, SLOT_BYTES, Slot,
+    SlottedMut, SlottedView,
 };
 pub use space::{
     BITMAP_SPAN, Compaction, FORMAT_VERSION, FREE_IN_USE, FreeSpaceKind, FreeingPage, NewEnd, NewPage,

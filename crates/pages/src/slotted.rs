@@ -13,13 +13,18 @@
 //! | --- | --- |
 //! | 0..32 | head: four bytes of the key after the prefix and the skipped bytes, as a big-endian number, zeros where it is shorter |
 //! | 32..48 | offset of the record |
-//! | 48..62 | bytes of the key after the prefix |
+//! | 48..61 | bytes of the key after the prefix |
+//! | 61 | slack: behind the value are bytes that the record keeps |
 //! | 62 | overflow: the value says where the value is |
 //! | 63 | ghost: deleted, still there for locks and for undo |
 //!
-//! A record in the heap: the key after the prefix | value length (16 bits) | value. In an inner node the value is the
-//! child's page id, 32 bits. Fences lie in the heap in full; a node has a low fence and one high key: its high fence
-//! or, while it has a foster child, the lowest key of that child.
+//! A record in the heap: the key after the prefix | value length (16 bits) | value | slack. In an inner node the value
+//! is the child's page id, 32 bits. Fences lie in the heap in full; a node has a low fence and one high key: its high
+//! fence or, while it has a foster child, the lowest key of that child.
+//!
+//! Slack is what a shorter value leaves of a longer one. The record keeps it, wherever it moves, so that the longer
+//! value fits again, until somebody who knows that it will not come back has the record trimmed (BTREE-16). It begins
+//! with its own length: a byte below 128, or that length's higher byte, plus 128, and its lower one.
 //!
 //! Skipped are first bytes behind the prefix that all records share although the fences do not: heads of nodes at the
 //! rim of a tree, and of those whose keys carry over between the fences, tell one key from another all the same.
@@ -51,7 +56,7 @@ pub use view::{Fence, SlottedView};
 use crate::layout::PAGE_HEADER_BYTES;
 
 /// Bytes of a slot.
-pub(crate) const SLOT_BYTES: usize = 8;
+pub const SLOT_BYTES: usize = 8;
 /// Slots that a page has room for: no slot count above it is believed.
 pub(crate) const MAX_SLOTS: usize = (PAGE_BYTES - PAGE_HEADER_BYTES) / SLOT_BYTES;
 /// Bytes of the length of a record's value, between its key and the value.
@@ -67,6 +72,16 @@ pub struct RecordFlags {
     pub ghost: bool,
     /// The value says where the value is.
     pub overflow: bool,
+}
+
+/// What slack of so many bytes begins with.
+#[inline]
+fn slack_head(bytes: usize) -> ([u8; 2], usize) {
+    match bytes {
+        0 => ([0, 0], 0),
+        1..128 => ([bytes as u8, 0], 1),
+        _ => ([128 | (bytes >> 8) as u8, bytes as u8], 2),
+    }
 }
 
 /// The offset of a slot.

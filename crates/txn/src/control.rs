@@ -32,6 +32,7 @@
 //! | 1 | |
 //! | 2 | nodes say how many bytes their heads skip (`foreshore-pages`, `slotted.rs`); zeros in format 1 |
 //! | 3 | what takes an append back buries many records at once (`foreshore-btree`, `record.rs`); one in format 2 |
+//! | 4 | records keep what shorter values leave, as slack (`foreshore-pages`, `slotted.rs`); none in format 3 |
 
 use std::{
     io,
@@ -46,7 +47,7 @@ use foreshore_env::{
 };
 
 /// The version of all files of a database, log and pages included, as they are written.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 /// The oldest version that is read.
 pub(crate) const OLDEST_FORMAT: u32 = 1;

@@ -83,8 +83,8 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), T
     session.begin_change()?;
     undo_announced(session, until)?;
     session.long_values.take_back(until);
-    if session.first_unnamed_delete > until {
-        session.first_unnamed_delete = Lsn::ZERO;
+    if session.first_unnamed_loss > until {
+        session.first_unnamed_loss = Lsn::ZERO;
     }
     Ok(())
 }

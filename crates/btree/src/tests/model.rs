@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use foreshore_base::{Lsn, TxnId};
+use foreshore_base::{Lsn, TxnId, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_env::sync::Arc;
 use foreshore_lock::LockManager;
 use proptest::prelude::*;
@@ -71,6 +71,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn op_of_short_values() -> impl Strategy<Value = Op> {
+    op().prop_map(|op| match op {
+        Op::Insert(key, length) => Op::Insert(key, length.min(MAX_INLINE_VALUE_BYTES)),
+        Op::Update(key, length) => Op::Update(key, length.min(MAX_INLINE_VALUE_BYTES)),
+        Op::Put(key, length) => Op::Put(key, length.min(MAX_INLINE_VALUE_BYTES)),
+        other => other,
+    })
+}
+
 /// Keys of very different lengths, in the order of their numbers. Some share long beginnings.
 fn key(number: u8, long: bool) -> Vec<u8> {
     let mut key = vec![number >> 5];
@@ -90,16 +99,23 @@ fn value(number: u8, length: usize, step: usize) -> Vec<u8> {
 
 /// A transaction of either kind.
 trait Txn: Session {
+    /// What it may still take back keeps its room (BTREE-16), but for chunks of long values, which it does not lock.
+    const KEEPS_ROOM: bool;
+
     fn fresh(manager: &Arc<LockManager>, number: u64) -> Self;
 }
 
 impl Txn for NoLocks {
+    const KEEPS_ROOM: bool = false;
+
     fn fresh(_: &Arc<LockManager>, number: u64) -> NoLocks {
         NoLocks::new(TxnId(number))
     }
 }
 
 impl Txn for Locking {
+    const KEEPS_ROOM: bool = true;
+
     fn fresh(manager: &Arc<LockManager>, number: u64) -> Locking {
         Locking { no_wait: true, ..Locking::begin(manager, number) }
     }
@@ -130,12 +146,17 @@ struct Run<'r, T> {
     committed: Model,
     savepoint: (Model, Lsn),
     long: bool,
+    /// There are no long values.
+    short_values: bool,
 }
 
 impl<T: Txn> Run<'_, T> {
     fn roll_back(&mut self, until: Lsn) {
         let mut chain: TxnChain = *self.session.chain();
+        let before = self.rig.env.pool.stats().allocations;
         self.rig.roll_back(&mut chain, until);
+        let after = self.rig.env.pool.stats().allocations;
+        assert!(after == before || !self.short_values || !T::KEEPS_ROOM, "a rollback took a page");
         *self.session.chain() = chain;
     }
 
@@ -227,7 +248,14 @@ fn run<T: Txn>(ops: &[Op], node_capacity: usize, long: bool, mode: LatchMode) {
     let mut number = 1;
     let session = T::fresh(&manager, number);
     let savepoint = (Model::new(), Lsn::ZERO);
-    let mut run = Run { rig: &rig, session, model: Model::new(), committed: Model::new(), savepoint, long };
+    let short_values = !ops.iter().any(|op| match op {
+        Op::Insert(_, length) | Op::Update(_, length) | Op::Put(_, length) => {
+            *length > MAX_INLINE_VALUE_BYTES
+        }
+        _ => false,
+    });
+    let (model, committed) = (Model::new(), Model::new());
+    let mut run = Run { rig: &rig, session, model, committed, savepoint, long, short_values };
     for (step, op) in ops.iter().enumerate() {
         run.step(op, step);
         if matches!(op, Op::Commit | Op::RollBack) {
@@ -276,6 +304,16 @@ proptest! {
         mode in prop::sample::select(&LATCH_MODES[..]),
     ) {
         run::<Locking>(&ops, node_capacity, long, mode);
+    }
+
+    /// BTREE-16: and no rollback needs a page, whatever others and it itself have put where it took something out.
+    #[test]
+    fn a_locked_tree_keeps_room_for_what_may_come_back(
+        ops in prop::collection::vec(op_of_short_values(), 1..200),
+        node_capacity in prop::sample::select(&[5, usize::MAX][..]),
+        mode in prop::sample::select(&LATCH_MODES[..]),
+    ) {
+        run::<Locking>(&ops, node_capacity, true, mode);
     }
 
     /// Whole pages: splits by bytes.

@@ -8,10 +8,11 @@ use std::{fs, path::Path};
 
 use foreshore::{Database, Error, TableDefinition};
 
-const SAMPLES: [(u8, &[u8]); 3] = [
+const SAMPLES: [(u8, &[u8]); 4] = [
     (1, include_bytes!("formats/format-1.bin")),
     (2, include_bytes!("formats/format-2.bin")),
     (3, include_bytes!("formats/format-3.bin")),
+    (4, include_bytes!("formats/format-4.bin")),
 ];
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("default");
 /// Locked exclusively by what is appended.
@@ -156,7 +157,7 @@ fn a_format_that_is_not_known_is_refused_and_left_alone() {
     let home = tempfile::tempdir().unwrap();
     unpack(SAMPLES[0].1, home.path());
     let control = home.path().join("control");
-    for format in [0_u8, 4, 200] {
+    for format in [0_u8, 5, 200] {
         let mut bytes = fs::read(&control).unwrap();
         (bytes[8], bytes[4096 + 8]) = (format, format);
         fs::write(&control, &bytes).unwrap();

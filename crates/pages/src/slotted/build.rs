@@ -7,7 +7,7 @@ use foreshore_base::{
 
 use super::{
     MAX_SLOTS, PageFull, RECORD_LENGTH_BYTES, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix,
-    head_of, slot_offset,
+    head_of, slack_head, slot_offset,
 };
 use crate::{
     layout::{
@@ -119,24 +119,43 @@ impl PageBuilder {
 
     /// Appends a record. `key` is the whole key, above all before it and between the fences.
     pub fn push(&mut self, key: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+        self.push_with_slack(key, value, 0, flags)
+    }
+
+    /// As [`PageBuilder::push`], with so many bytes of slack behind the value.
+    pub fn push_with_slack(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        slack: usize,
+        flags: RecordFlags,
+    ) -> Result<(), PageFull> {
         if key.len() > MAX_KEY_BYTES {
             return Err(PageFull);
         }
-        self.push_suffix(key.get(self.prefix..).unwrap_or(&[]), value, flags)
+        self.push_suffix(key.get(self.prefix..).unwrap_or(&[]), value, slack, flags)
     }
 
-    /// As [`PageBuilder::push`], with what of the key is behind the node's prefix.
-    pub fn push_suffix(&mut self, suffix: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+    /// The same, with what of the key is behind the node's prefix.
+    pub fn push_suffix(
+        &mut self,
+        suffix: &[u8],
+        value: &[u8],
+        slack: usize,
+        flags: RecordFlags,
+    ) -> Result<(), PageFull> {
         if self.prefix + suffix.len() > MAX_KEY_BYTES {
             return Err(PageFull);
         }
-        let place = self.add(suffix.len() + RECORD_LENGTH_BYTES + value.len())?;
+        let place = self.add(suffix.len() + RECORD_LENGTH_BYTES + value.len() + slack)?;
         let (key_part, rest) = self.page()[place..].split_at_mut(suffix.len());
         key_part.copy_from_slice(suffix);
         let (length_part, rest) = rest.split_at_mut(RECORD_LENGTH_BYTES);
         length_part.copy_from_slice(&(value.len() as u16).to_le_bytes());
-        rest[..value.len()].copy_from_slice(value);
-        self.name(Slot::new(suffix, 0, place, flags));
+        let (value_part, rest) = rest.split_at_mut(value.len());
+        value_part.copy_from_slice(value);
+        begin_slack(rest, slack);
+        self.name(Slot::new(suffix, 0, place, flags).with_slack(slack > 0));
         Ok(())
     }
 
@@ -162,7 +181,8 @@ impl PageBuilder {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         view.key_into(slot, &mut key);
         view.value_into(slot, &mut value);
-        self.push(&key, &value, view.slot(slot).flags())
+        let slot = view.slot(slot);
+        self.push_with_slack(&key, &value, view.slack_of(slot), slot.flags())
     }
 
     /// Appends records of another page, as [`PageBuilder::push_from`] does with each of them. Where the prefix here is
@@ -180,11 +200,13 @@ impl PageBuilder {
             let (start, end) = (slot.offset() + cut.unwrap_or(0), slot.value_offset() + value);
             match cut {
                 Some(cut) if end <= PAGE_BYTES && before + slot.suffix_len() <= MAX_KEY_BYTES => {
-                    let place = self.add(end - start)?;
-                    let record = &mut self.page()[place..place + (end - start)];
+                    let slack = view.slack_of(slot);
+                    let place = self.add(end - start + slack)?;
+                    let (record, rest) = self.page()[place..].split_at_mut(end - start);
                     view.words().copy_to(start, record);
+                    begin_slack(rest, slack);
                     let slot = Slot::new(&record[..slot.suffix_len() - cut], 0, place, slot.flags());
-                    self.name(slot);
+                    self.name(slot.with_slack(slack > 0));
                 }
                 _ => self.push_from(view, index)?,
             }
@@ -240,6 +262,13 @@ impl PageBuilder {
         }
         self.put(SKIPPED, (skipped as u16).to_le_bytes());
     }
+}
+
+/// What is behind a record's value; the rest of its slack is zeros.
+#[inline]
+fn begin_slack(behind_value: &mut [u8], slack: usize) {
+    let (head, bytes) = slack_head(slack);
+    behind_value[..bytes].copy_from_slice(&head[..bytes]);
 }
 
 fn slot(page: &[u8; PAGE_BYTES], place: usize) -> Slot {

@@ -5,7 +5,7 @@ use foreshore_base::{PageId, SlotIndex, limits::PAGE_BYTES};
 use super::{
     MAX_SLOTS, RECORD_LENGTH_BYTES, RecordFlags, SLOT_BYTES, Slot, SlottedView,
     build::{NodeHeader, PageBuilder},
-    common_prefix, slot_offset,
+    common_prefix, slack_head, slot_offset,
 };
 use crate::{
     layout::{
@@ -118,7 +118,7 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
-    /// Replaces a value and the record's flags.
+    /// Replaces a value and the record's flags. What a shorter value leaves is the record's slack.
     pub fn replace_value(
         &mut self,
         slot: SlotIndex,
@@ -130,17 +130,20 @@ impl<'a> SlottedMut<'a> {
             return Err(PageFull);
         }
         let old = view.slot(slot);
-        let (place, length) = view.value_place(slot);
-        if value.len() <= length {
+        let (place, length) = view.value_of(old);
+        let capacity = length + view.slack_of(old);
+        if let Some(slack) = capacity.checked_sub(value.len()) {
             self.words.set_u16(place - RECORD_LENGTH_BYTES, value.len() as u16);
             self.words.write(place, value);
-            self.add_garbage(length - value.len());
-            self.words.set_u64(slot_offset(usize::from(slot.0)), old.with_flags(flags).0);
+            let (head, head_bytes) = slack_head(slack);
+            self.words.write(place + value.len(), &head[..head_bytes]);
+            let slot_word = old.with_flags(flags).with_slack(slack > 0);
+            self.words.set_u64(slot_offset(usize::from(slot.0)), slot_word.0);
             return Ok(());
         }
         // The old record's bytes count as free when the page has to be compacted for the new one.
-        let old_bytes = old.suffix_len() + RECORD_LENGTH_BYTES + length;
-        let new_bytes = old_bytes - length + value.len();
+        let old_bytes = old.suffix_len() + RECORD_LENGTH_BYTES + capacity;
+        let new_bytes = old_bytes - capacity + value.len();
         if view.free_bytes() + old_bytes < new_bytes {
             return Err(PageFull);
         }
@@ -153,8 +156,19 @@ impl<'a> SlottedMut<'a> {
         }
         let offset = self.reserve(0, new_bytes)?;
         self.write_record(offset, &suffix, value);
-        self.words.set_u64(slot_offset(usize::from(slot.0)), old.with_offset(offset).with_flags(flags).0);
+        let slot_word = old.with_offset(offset).with_flags(flags).with_slack(false);
+        self.words.set_u64(slot_offset(usize::from(slot.0)), slot_word.0);
         Ok(())
+    }
+
+    /// Takes a record's slack from it.
+    pub fn trim(&mut self, slot: SlotIndex) {
+        let view = self.view();
+        if slot.0 < view.slot_count() {
+            let old = view.slot(slot);
+            self.add_garbage(view.slack_of(old));
+            self.words.set_u64(slot_offset(usize::from(slot.0)), old.with_slack(false).0);
+        }
     }
 
     /// Overwrites bytes inside a value, from `at` on; what lies past the value's end is dropped.
@@ -198,7 +212,7 @@ impl<'a> SlottedMut<'a> {
         if slot.0 >= count {
             return;
         }
-        let bytes = view.slot(slot).suffix_len() + RECORD_LENGTH_BYTES + view.value_len(slot);
+        let bytes = view.heap_bytes(slot);
         let place = slot_offset(usize::from(slot.0));
         self.words.move_down(place, usize::from(count - slot.0 - 1));
         self.words.set_u16(SLOT_COUNT, count - 1);
@@ -318,7 +332,7 @@ impl<'a> SlottedMut<'a> {
         }
         for index in (0..view.slot_count()).map(SlotIndex) {
             let slot = view.slot(index);
-            let bytes = slot.suffix_len() + RECORD_LENGTH_BYTES + view.value_len(index);
+            let bytes = view.heap_bytes(index);
             let offset = if except == Some(index) { Some(0) } else { take(&mut page, slot.offset(), bytes) };
             let Some(moved) = offset else { return false };
             let place = slot_offset(usize::from(index.0));

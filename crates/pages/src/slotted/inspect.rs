@@ -39,7 +39,8 @@ impl SlottedView<'_> {
         for index in 0..stored_count {
             let slot = self.slot(SlotIndex(index));
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
-            places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value));
+            places
+                .push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value + self.slack_of(slot)));
         }
         let (mut suffix, skipped) = (Vec::new(), self.skipped());
         let shared = stored_count.checked_sub(1).map_or(0, |last| {

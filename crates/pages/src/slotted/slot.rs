@@ -6,7 +6,8 @@ use super::{RECORD_LENGTH_BYTES, RecordFlags, head_of};
 
 const OFFSET_SHIFT: u32 = 32;
 const LENGTH_SHIFT: u32 = 48;
-const LENGTH_MASK: u64 = (1 << 14) - 1;
+const LENGTH_MASK: u64 = (1 << 13) - 1;
+const SLACK: u64 = 1 << 61;
 const OVERFLOW: u64 = 1 << 62;
 const GHOST: u64 = 1 << 63;
 
@@ -33,6 +34,11 @@ impl Slot {
         Slot(self.0 & !(GHOST | OVERFLOW) | ghost | overflow)
     }
 
+    /// The same record with slack or without.
+    pub(super) fn with_slack(self, slack: bool) -> Slot {
+        Slot(self.0 & !SLACK | if slack { SLACK } else { 0 })
+    }
+
     pub(super) fn with_offset(self, offset: usize) -> Slot {
         Slot(self.0 & !(0xFFFF << OFFSET_SHIFT) | (offset as u64) << OFFSET_SHIFT)
     }
@@ -40,7 +46,7 @@ impl Slot {
     /// The same record with another part of its key.
     pub(super) fn with_suffix(self, offset: usize, length: usize) -> Slot {
         let place = (offset as u64 & 0xFFFF) << OFFSET_SHIFT | (length as u64 & LENGTH_MASK) << LENGTH_SHIFT;
-        Slot(self.0 & (GHOST | OVERFLOW | u64::from(u32::MAX)) | place)
+        Slot(self.0 & (GHOST | OVERFLOW | SLACK | u64::from(u32::MAX)) | place)
     }
 
     /// The same record with another head.
@@ -69,6 +75,12 @@ impl Slot {
     #[inline]
     pub fn flags(self) -> RecordFlags {
         RecordFlags { ghost: self.0 & GHOST != 0, overflow: self.0 & OVERFLOW != 0 }
+    }
+
+    /// Whether the record has slack.
+    #[inline]
+    pub fn has_slack(self) -> bool {
+        self.0 & SLACK != 0
     }
 
     /// The slot but for its head, as a number that sorts by the record's offset.

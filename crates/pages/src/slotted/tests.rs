@@ -66,6 +66,7 @@ enum Step {
     Put(Vec<u8>, Vec<u8>, bool),
     Remove(Vec<u8>),
     Ghost(Vec<u8>, bool),
+    Trim(Vec<u8>),
     Patch(Vec<u8>, usize, Vec<u8>),
     Find(Vec<u8>),
     Compact,
@@ -91,10 +92,16 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (key(), value(), any::<bool>()).prop_map(|(key, value, overflow)| Step::Put(key, value, overflow)),
         2 => key().prop_map(Step::Remove),
         2 => (key(), any::<bool>()).prop_map(|(key, ghost)| Step::Ghost(key, ghost)),
+        1 => key().prop_map(Step::Trim),
         1 => (key(), 0..50_usize, value()).prop_map(|(key, at, bytes)| Step::Patch(key, at, bytes)),
         1 => key().prop_map(Step::Find),
         1 => Just(Step::Compact),
     ]
+}
+
+/// How long the value of a record can become where it lies.
+fn capacity(view: SlottedView<'_>, slot: SlotIndex) -> usize {
+    view.value_len(slot) + view.slack_of(view.slot(slot))
 }
 
 fn run(words: &PageWords, model: &mut Model, step: &Step) {
@@ -104,10 +111,9 @@ fn run(words: &PageWords, model: &mut Model, step: &Step) {
         Step::Put(key, value, overflow) => {
             let flags = RecordFlags { ghost: false, overflow: *overflow };
             let free = view.free_bytes();
+            let kept = view.find(key).map_or(0, |slot| capacity(view, slot));
             let (outcome, needed) = match view.find(key) {
-                Ok(slot) => {
-                    (page.replace_value(slot, value, flags), value.len().saturating_sub(model[key].0.len()))
-                }
+                Ok(slot) => (page.replace_value(slot, value, flags), value.len().saturating_sub(kept)),
                 Err(slot) => {
                     let suffix = key.len() - view.prefix_len();
                     (page.insert(slot, key, value, flags), RECORD_OVERHEAD_BYTES + suffix + value.len())
@@ -117,6 +123,7 @@ fn run(words: &PageWords, model: &mut Model, step: &Step) {
             assert_eq!(outcome.is_ok(), free >= needed, "{free} bytes free, {needed} needed");
             if outcome.is_ok() {
                 model.insert(key.clone(), (value.clone(), flags));
+                assert_eq!(capacity(view, view.find(key).unwrap()), value.len().max(kept));
             }
         }
         Step::Remove(key) => {
@@ -130,6 +137,14 @@ fn run(words: &PageWords, model: &mut Model, step: &Step) {
             if let (Ok(slot), Some((_, flags))) = (view.find(key), model.get_mut(key)) {
                 page.set_ghost(slot, *ghost);
                 flags.ghost = *ghost;
+            }
+        }
+        Step::Trim(key) => {
+            if let Ok(slot) = view.find(key) {
+                let (free, slack) = (view.free_bytes(), view.slack_of(view.slot(slot)));
+                page.trim(slot);
+                assert_eq!(view.free_bytes(), free + slack);
+                assert_eq!(capacity(view, slot), model[key].0.len());
             }
         }
         Step::Patch(key, at, bytes) => {
@@ -167,10 +182,14 @@ proptest! {
 
     /// Any record moves to any node that encloses it, whatever the two prefixes are.
     #[test]
-    fn records_move_between_prefixes(keys in prop::collection::btree_set(key(), 1..20)) {
+    fn records_move_between_prefixes(
+        keys in prop::collection::btree_set(key(), 1..8),
+        slack in prop::sample::select(&[0_usize, 1, 2, 127, 128, 129, 255, 256, 300][..]),
+    ) {
         let source = node(None, None);
         let mut model = Model::new();
         for key in &keys {
+            run(&source, &mut model, &Step::Put(key.clone(), vec![7; slack + 1], false));
             run(&source, &mut model, &Step::Put(key.clone(), b"v".to_vec(), false));
         }
         let view = SlottedView::new(&source);
@@ -187,6 +206,9 @@ proptest! {
         prop_assert_eq!(SlottedView::new(&target).free_bytes(), free);
         prop_assert_eq!((target.page_id(), count), (PageId(3), model.len()));
         assert_same(&target, &model);
+        for slot in (0..view.slot_count()).map(SlotIndex) {
+            prop_assert_eq!(capacity(SlottedView::new(&target), slot), slack + 1);
+        }
     }
 
     /// Records that are copied in pieces make the very page that they make one by one: what is redone is what was done.
@@ -332,6 +354,8 @@ proptest! {
             let _ = edit.append([key, key].map(|key| (&key[..], &b"value"[..], RecordFlags::default())).into_iter());
             let _ = edit.replace_value(slot, &[7; 100], RecordFlags::default());
             edit.patch_value(slot, usize::from(*index), b"patch");
+            let _ = edit.replace_value(slot, b"7", RecordFlags::default());
+            edit.trim(slot);
             edit.set_ghost(slot, true);
             let _ = edit.set_high(Some(key));
             let _ = edit.narrow(key);

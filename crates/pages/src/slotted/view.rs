@@ -296,6 +296,29 @@ impl<'a> SlottedView<'a> {
         self.value_place(slot).1
     }
 
+    /// Bytes behind the value of a slot's record that it keeps, cut off at the page's end.
+    #[inline]
+    pub fn slack_of(&self, slot: Slot) -> usize {
+        if slot.has_slack() { self.slack_behind(self.value_of(slot)) } else { 0 }
+    }
+
+    #[cold]
+    fn slack_behind(&self, (offset, length): (usize, usize)) -> usize {
+        let start = offset + length;
+        let slack = match usize::from(self.words.u8(start)) {
+            short @ 0..128 => short,
+            long => (long - 128) << 8 | usize::from(self.words.u8(start + 1)),
+        };
+        slack.min(PAGE_BYTES.saturating_sub(start))
+    }
+
+    /// Bytes that the record of `slot` takes in the heap.
+    #[inline]
+    pub fn heap_bytes(&self, slot: SlotIndex) -> usize {
+        let slot = self.slot(slot);
+        slot.suffix_len() + RECORD_LENGTH_BYTES + self.value_of(slot).1 + self.slack_of(slot)
+    }
+
     /// Appends the value of `slot` to `value`.
     #[inline]
     pub fn value_into(&self, slot: SlotIndex, value: &mut Vec<u8>) {

@@ -31,8 +31,7 @@ const SHARDS: usize = 8;
 /// Extents of a run, at most.
 const RUN_EXTENTS: u64 = 4;
 const RUN_PAGES: u64 = RUN_EXTENTS * EXTENT_PAGES;
-/// Free pages that only rollback takes, while a database is written to (PAGE-16): as many splits, in places where
-/// others have taken the room that a delete or a shorter value left.
+/// Free pages that only rollback takes, while a database is written to (PAGE-16).
 pub(super) const KEPT_PAGES: u32 = 16;
 /// How far from the hint a free extent is looked for before any other.
 const NEAR_PAGES: u64 = 512;

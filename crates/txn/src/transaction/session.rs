@@ -59,8 +59,8 @@ pub(crate) struct TxnSession {
     pub(super) company: Company,
     /// What it has read without locks.
     pub(crate) reads: UnlockedReads,
-    /// Its first delete that no lock on a key covers, and that was not taken back.
-    pub(crate) first_unnamed_delete: Lsn,
+    /// Its first delete or shorter value that no lock on a key covers, and that was not taken back.
+    pub(crate) first_unnamed_loss: Lsn,
     /// Long values that it has written or deleted.
     pub(crate) long_values: super::LongValues,
     /// The leaf that was used last, and where, and its table; which of the locks is on the key there, if that is known.
@@ -95,7 +95,7 @@ impl TxnSession {
             escalation,
             company: Company::new(),
             reads: UnlockedReads::default(),
-            first_unnamed_delete: Lsn::ZERO,
+            first_unnamed_loss: Lsn::ZERO,
             long_values: super::LongValues::default(),
             finger: None,
             newest: None,
@@ -251,21 +251,21 @@ impl Session for TxnSession {
         tag != Lsn::ZERO && !core.log.is_durable(tag)
     }
 
-    /// BTREE-14: of what it has deleted itself under a lock on the whole table no key is named, and while it has that
-    /// lock nobody else has deleted anything; but reconnaissance locks no table. A chunk of a long value is never
+    /// BTREE-14: of what it has deleted or shortened itself under a lock on the whole table no key is named, and while
+    /// it has that lock nobody else has done so; but reconnaissance locks no table. A chunk of a long value is never
     /// named.
     fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
         if table == TableId::OVERFLOW {
             return self.core().is_settled(leaf);
         }
-        let own = self.first_unnamed_delete;
+        let own = self.first_unnamed_loss;
         (own == Lsn::ZERO || leaf < own) && !matches!(self.protocol, Protocol::Reconnaissance(_))
     }
 
     #[inline]
-    fn note_deleted(&mut self, table: TableId, lsn: Lsn) {
-        if self.first_unnamed_delete == Lsn::ZERO && self.covered(table, Mode::XN) {
-            self.first_unnamed_delete = lsn;
+    fn note_loss(&mut self, table: TableId, lsn: Lsn) {
+        if self.first_unnamed_loss == Lsn::ZERO && self.covered(table, Mode::XN) {
+            self.first_unnamed_loss = lsn;
         }
     }
 

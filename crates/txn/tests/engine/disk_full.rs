@@ -4,6 +4,8 @@
 //! log is made longer, while the data file is, while a table is made, and so on. What a crash takes back is free again,
 //! no more.
 
+mod rollback;
+
 use std::io;
 
 use foreshore_base::Lsn;
@@ -174,73 +176,6 @@ fn a_database_on_a_full_disk_goes_on_with_the_log_that_it_has() {
     engine.close().unwrap();
     let engine = open_full(&disk).unwrap();
     assert_sound(&engine, "opened again");
-}
-
-/// PAGE-16: others have used the room that a transaction's shorter values left, so that rolling it back needs pages, of
-/// which the disk has no more.
-#[test]
-fn on_a_full_disk_a_rollback_splits_nodes() {
-    for crashed in [false, true] {
-        // It may be the log that has no space first: that depends on how far the maker of spares has come.
-        let begun = Instant::now();
-        while !splits_nodes_in_a_rollback(crashed) {
-            assert!(begun.elapsed() < PATIENCE, "the data file never was what could not grow");
-        }
-    }
-}
-
-fn splits_nodes_in_a_rollback(crashed: bool) -> bool {
-    let disk = FaultyDisk::new();
-    let engine = open_full(&disk).unwrap();
-    let table = engine.create_table("t", b"").unwrap();
-    (0..56_u32).for_each(|number| put(&engine, &table, &(100 * number).to_be_bytes(), &[1; 1000]));
-    // A log that has space: then it is the data file that cannot grow.
-    let mut large = begin(&engine);
-    for round in 0..3000_u32 {
-        large.put(&table, &(100 * (round % 56)).to_be_bytes(), &[round as u8; 1000]).unwrap();
-    }
-    large.rollback().unwrap();
-    let mut open = begin(&engine);
-    for number in 0..56_u32 {
-        open.put(&table, &(100 * number).to_be_bytes(), b"").unwrap();
-    }
-    for number in 0..48_u32 {
-        put(&engine, &table, &(100 * number + 50).to_be_bytes(), &[2; 1000]);
-    }
-    // Until work gets no page any more.
-    disk.set_free_space(Some(0));
-    let error = (0..10_000_u32).find_map(|number| {
-        let mut txn = begin(&engine);
-        let key = (1_000_000 + number).to_be_bytes();
-        txn.put(&table, &key, &[3; 1000]).and_then(|_| txn.commit(Durability::Lazy)).err()
-    });
-    let error = error.expect("the disk gets full");
-    assert!(is_no_space(&error), "{error}");
-    if !matches!(error, TxnError::Storage(StorageError::Io { .. })) {
-        return false;
-    }
-    let pages = engine.pool().stats().allocations;
-    let engine = if crashed {
-        engine.log().flush(Lsn(engine.log().tail().0 - 8)).ok();
-        let left = after_crash(&disk, CrashMode::KeepAll, 0);
-        drop(open);
-        let engine = open_full(&left).unwrap();
-        assert_eq!(engine.stats().recovery.losers, 1);
-        engine
-    } else {
-        open.rollback().unwrap();
-        assert!(engine.pool().stats().allocations >= pages + 4, "nothing was split");
-        engine
-    };
-    let mut reader = begin(&engine);
-    let table = engine.table("t").unwrap().unwrap();
-    for number in 0..56_u32 {
-        let key = (100 * number).to_be_bytes();
-        assert_eq!(get(&mut reader, &table, &key).unwrap().unwrap(), [1; 1000], "{number}");
-    }
-    drop(reader);
-    assert_sound(&engine, "rolled back");
-    true
 }
 
 /// A database that was closed in order and used again says that it was closed in order until its first checkpoint; a
