@@ -104,7 +104,7 @@ impl LogTurns {
     }
 
     /// [`LogTurns::let_pass`] for somebody who does not sleep: whether to look again a little later. `since`: since
-    /// when the caller has let the holder of the turn pass.
+    /// when the caller has let the holder of the turn pass, until it has begun.
     pub(crate) fn is_to_pass(&self, since: &mut Option<Instant>, deadline: Option<Instant>) -> bool {
         if !self.is_out() {
             *since = None;
@@ -112,11 +112,7 @@ impl LogTurns {
         }
         let began = *since.get_or_insert_with(Instant::now);
         let until = earlier(began + PATIENCE, self.state.lock().passes_until());
-        let waits = Instant::now() < earlier(until, deadline);
-        if !waits {
-            *since = None;
-        }
-        waits
+        Instant::now() < earlier(until, deadline)
     }
 
     #[cold]
@@ -320,6 +316,9 @@ mod tests {
         // Its next run is waited for again.
         turn.as_mut().unwrap().wait_to_be_alone(db.engine(), None);
         assert!(turns.is_to_pass(&mut None, Some(Instant::now() + PATIENCE)));
+        // Who has waited long enough, and finds no place to begin, does not wait anew.
+        let mut since = Some(Instant::now() - PATIENCE);
+        assert!(!turns.is_to_pass(&mut since, None) && !turns.is_to_pass(&mut since, None));
     }
 
     /// Whoever waited for a turn, or to be alone, did not hear that the database was closed.

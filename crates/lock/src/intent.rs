@@ -41,12 +41,13 @@ const VOLUME: u32 = MAX_TABLES as u32;
 /// by a multiple of that share one, and so their locks. The database's own tables share theirs with nobody: a
 /// transaction that has locked a user's table and uses another for the first time would wait for itself at the
 /// catalogue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct EntryIndex(pub(crate) u32);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EntryIndex(pub(crate) u32);
 
 impl EntryIndex {
+    /// The entry of a table, or of the volume.
     #[inline]
-    pub(crate) fn of(table: TableId) -> EntryIndex {
+    pub fn of(table: TableId) -> EntryIndex {
         const OWN: u32 = TableId::FIRST_USER.0;
         EntryIndex(match table {
             TableId::VOLUME => VOLUME,

@@ -31,7 +31,7 @@ mod wait;
 pub use age::Age;
 pub use deadlock::{BLOOM_BITS, BLOOM_FINGERPRINT, DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
 pub use error::{Holder, LockError, LockMode, Refusal};
-pub use intent::IntentMode;
+pub use intent::{EntryIndex, IntentMode};
 pub use lifeline::Lifeline;
 pub use manager::LockManager;
 pub use mode::Mode;

@@ -5,14 +5,14 @@
 //! a key's (the key below it), so a footprint has gaps, and what appears in a range after it was recorded is met as a
 //! lock that the footprint does not have.
 //!
-//! TXN-17: the order is the volume, tables by id, keys by name; each once, in the join of all modes that were recorded
-//! for it. Nobody who follows a footprint waits for a lock out of this order: while it runs, it only tries.
+//! TXN-17: the order is the volume, tables by the entries of their locks, keys by name; each once, in the join of all
+//! modes that were recorded for it: the first of the tables that share an entry asks for what all of them need. Nobody who follows a footprint waits for a lock out of this order: while it runs, it only tries.
 
 use std::ops::Range;
 
 use foreshore_base::TableId;
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_lock::{IntentMode, KeyRef, LockName, Mode};
+use foreshore_lock::{EntryIndex, IntentMode, KeyRef, LockName, Mode};
 
 /// How many runs may meet a lock that is neither in the footprint nor free before the tables are locked as a whole.
 pub const PLAN_MISSES: u32 = 8;
@@ -91,7 +91,7 @@ impl Footprint {
 
     /// Puts everything in the order in which it is granted, each name once (TXN-17).
     pub(crate) fn settle(&mut self, escalation: usize) {
-        self.tables.sort_unstable_by_key(|part| part.table);
+        self.tables.sort_unstable_by_key(|part| (EntryIndex::of(part.table), part.table));
         let recorded = self.keys.len();
         // Two keys may share a name: what counts is the name.
         self.keys.sort_unstable_by_key(|part| part.name.bits());
@@ -107,6 +107,12 @@ impl Footprint {
         }
         if escalation > 0 && self.keys.len() >= escalation {
             self.escalate(escalation);
+        }
+        for sharing in
+            self.tables.chunk_by_mut(|one, next| EntryIndex::of(one.table) == EntryIndex::of(next.table))
+        {
+            let joined = sharing.iter().map(|part| part.mode).reduce(IntentMode::join);
+            sharing.iter_mut().for_each(|part| part.mode = joined.unwrap_or(part.mode));
         }
         let mut keys = std::mem::take(&mut self.keys);
         keys.retain(|part| !self.is_covered(part.table, part.mode));
@@ -163,7 +169,7 @@ impl Footprint {
         self.whole
     }
 
-    /// The tables, in the order of their ids once settled.
+    /// The tables, in the order in which they are locked once settled.
     pub(crate) fn tables(&self) -> &[TablePart] {
         &self.tables
     }

@@ -185,6 +185,7 @@ impl<C: Client> Task<C> {
             }
             begun => begun?,
         };
+        self.lets_pass = None;
         if self.is_within_body() {
             tx.note_within_body();
         }

@@ -43,6 +43,20 @@ fn every_name_is_there_once_in_the_join_of_its_modes_and_in_order() {
     }
 }
 
+/// Tables were in the order of their ids, and those whose ids are far apart share their locks: two plans waited for each
+/// other, or both had an entry to read before each asked for it to write.
+#[test]
+fn tables_that_share_their_locks_are_next_to_each_other_and_ask_for_the_same() {
+    let [first, second, sharing] = [16, 17, 16 + 65_520].map(TableId);
+    let mut footprint = Footprint::default();
+    footprint.add_table(sharing, IntentMode::IX);
+    footprint.add_table(second, IntentMode::IS);
+    footprint.add_table(first, IntentMode::S);
+    footprint.settle(0);
+    let tables: Vec<_> = footprint.tables().iter().map(|part| (part.table, part.mode)).collect();
+    assert_eq!(tables, [(first, IntentMode::SIX), (sharing, IntentMode::SIX), (second, IntentMode::IS)]);
+}
+
 #[test]
 fn many_keys_of_a_table_become_the_table() {
     for (mode, locked) in [(Mode::XN, IntentMode::X), (Mode::S, IntentMode::SIX)] {

@@ -105,7 +105,9 @@ impl Escalation {
 
 fn try_for(owner: &mut LockOwner, entered: &mut Entered) -> bool {
     entered.try_at = entered.locks.saturating_mul(2);
-    let escalated = owner.escalate(entered.table, entered.target());
+    // A reader that has escalated, and now writes, has gained nothing by what it has already.
+    let target = if entered.mode.covers(entered.target()) { IntentMode::X } else { entered.target() };
+    let escalated = owner.escalate(entered.table, target);
     if escalated {
         entered.mode = owner.held_intent(entered.table).unwrap_or(entered.mode);
     }

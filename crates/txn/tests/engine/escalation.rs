@@ -243,6 +243,27 @@ fn a_reader_that_writes_a_little_lets_others_read() {
     assert_sound(&engine, "after SIX");
 }
 
+/// A reader that had escalated, and then wrote, was tried for with what it had: that was counted, saved no lock, and the
+/// next try came when there were twice as many again.
+#[test]
+fn a_reader_that_then_writes_as_much_is_tried_for_again() {
+    let (engine, table) = engine(LIMIT, 0);
+    let keys = LIMIT as u32;
+    let mut txn = begin(&engine);
+    write(&mut txn, &table, 0..keys).unwrap();
+    txn.commit(Durability::Lazy).unwrap();
+    let before = engine.stats().locks.escalations;
+    let mut txn = begin(&engine);
+    (0..keys).for_each(|key| _ = get(&mut txn, &table, &key.to_be_bytes()).unwrap());
+    write(&mut txn, &table, 10_000..10_000 + keys - 1).unwrap();
+    assert_eq!(engine.stats().locks.escalations - before, 1, "to read");
+    write(&mut txn, &table, 20_000..20_001).unwrap();
+    assert_eq!(engine.stats().locks.escalations - before, 2, "to write");
+    let mut other = begin(&engine);
+    other.set_no_wait(true);
+    assert!(is_refused(&get(&mut other, &table, b"elsewhere")));
+}
+
 /// A table that it has as a whole already is not tried for again in place of one that would save locks.
 #[test]
 fn a_table_that_is_locked_already_is_not_tried_for_when_the_bytes_are_full() {
