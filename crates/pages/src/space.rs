@@ -28,7 +28,7 @@ use foreshore_env::{
     disk::DiskFile,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use foreshore_latch::Patience;
@@ -81,6 +81,8 @@ pub(crate) struct Space {
     /// Held by whoever lengthens or cuts the file, ends a compaction or closes the pool: how many pages surely have space
     /// on the disk.
     pub(crate) growing: Mutex<u64>,
+    /// Every page surely has. Written under `growing`; relaxed: whoever sees it late asks for space that is there.
+    has_no_holes: AtomicBool,
     reservations: Reservations,
     /// The last bitmap page, if it was zeros when the file was opened, though its span has pages that the header page
     /// counts: redo formats it, or it was lost (PAGE-19).
@@ -93,6 +95,7 @@ impl Space {
             span: u64::from(span),
             pages: AtomicU64::new(pages),
             growing: Mutex::new(0),
+            has_no_holes: AtomicBool::new(false),
             reservations: Reservations::new(kind),
             blank: None,
         }
@@ -127,7 +130,8 @@ impl Space {
             .map_err(StorageError::io("write", path))?;
         header.write(file, seal).map_err(StorageError::io("write", path))?;
         file.sync().map_err(StorageError::io("sync", path))?;
-        Ok((Space::new(span, pages, kind), header))
+        let space = Space { has_no_holes: AtomicBool::new(true), ..Space::new(span, pages, kind) };
+        Ok((space, header))
     }
 
     /// Opens an existing file; gives what its header page says, too. For salvage one that cannot be read is what such a
@@ -331,7 +335,8 @@ impl BufferPool {
     }
 
     /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only,
-    /// and a crash before may leave the file its length and holes in it. Before recovery writes.
+    /// and a crash before may leave the file its length and holes in it. Before recovery writes. Where the disk is full,
+    /// free pages are taken with their space (PAGE-21).
     pub fn fill_holes(&self) -> Result<()> {
         match reserve(self, &mut self.space.growing.lock(), self.page_count()) {
             Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(()),
@@ -374,6 +379,7 @@ fn reserve(pool: &BufferPool, reserved: &mut u64, pages: u64) -> Result<u64> {
             .allocate(bytes(*reserved)..bytes(pages))
             .map_err(StorageError::io(format!("reserve {pages} pages for"), &pool.path))?;
         *reserved = pages;
+        pool.space.has_no_holes.store(true, Ordering::Relaxed);
     }
     Ok(pages)
 }

@@ -9,7 +9,7 @@
 pub(super) mod baseline;
 mod kind;
 
-use foreshore_base::{PageId, Result, StorageError};
+use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
     CachePadded,
     sync::{
@@ -308,8 +308,23 @@ impl Space {
     /// time.
     fn reserve_run(&self, pool: &BufferPool, hint: PageId, patience: Patience<'_>) -> Result<Run> {
         let run = self.find_run(pool, hint, patience)?;
+        self.take_space(pool, run).inspect_err(|_| self.release_run(run))?;
         self.look_ahead(pool, run.start);
         Ok(run)
+    }
+
+    /// Sees to it that the disk has space for a run (PAGE-21).
+    fn take_space(&self, pool: &BufferPool, run: Run) -> Result<()> {
+        if self.has_no_holes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        pool.check_open()?;
+        let offset = |page: u64| page * PAGE_BYTES as u64;
+        run.extents().try_for_each(|extent| {
+            pool.file
+                .allocate(offset(extent)..offset(extent + EXTENT_PAGES))
+                .map_err(StorageError::io("reserve free pages of", &pool.path))
+        })
     }
 
     fn find_run(&self, pool: &BufferPool, hint: PageId, patience: Patience<'_>) -> Result<Run> {

@@ -1,7 +1,10 @@
 mod compact;
 mod header;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use foreshore_base::{
     Lsn, PageId, StorageError,
@@ -27,7 +30,7 @@ use super::{
 };
 use crate::{
     FreeSpaceKind, PageWords, PoolOptions,
-    testing::{ALLOCATE, FAR, NOTHING, World, options, over_all},
+    testing::{ALLOCATE, DATA, FAR, NOTHING, World, options, over_all},
 };
 
 /// The pages that the bitmaps say are in use.
@@ -412,6 +415,39 @@ fn holes_that_a_crash_leaves_are_filled() {
         again.pool.fill_holes().unwrap();
     }
     assert!(filled > 0, "no crash left holes");
+}
+
+/// The disk was full when a file with holes was opened, as a crash leaves and as a backup is. Free pages in the holes
+/// were handed out all the same, and that the disk was full was met when they were written, which stopped the database.
+#[test]
+fn on_a_full_disk_no_page_is_handed_out_that_lies_in_a_hole() {
+    let (mut refused, start) = (0, Instant::now());
+    for (seed, free_space) in (0..).zip(FreeSpaceKind::ALL.into_iter().cycle()) {
+        if seed >= 30 && (refused > 0 || start.elapsed() > FAR) {
+            break;
+        }
+        let disk = FaultyDisk::new();
+        let options = PoolOptions { free_space, ..options(256) };
+        let world = World::create_on(disk.clone(), &options).unwrap();
+        let horizon = world.pool.sweep().unwrap();
+        (0..70).for_each(|number| _ = world.allocate(number).unwrap());
+        world.flush_log().unwrap();
+        let left = disk.after_crash(CrashMode::SubsetRandom(seed));
+        let again = World::recover(left.clone(), &options, horizon).unwrap();
+        again.pool.flush_all().unwrap();
+        let has_holes = left.holes(Path::new(DATA)).unwrap() > 0;
+        left.set_free_space(Some(0));
+        again.pool.fill_holes().unwrap();
+        let count = again.pool.page_count();
+        let found = (0..count).take_while(|number| again.allocate(*number).is_ok()).count() as u64;
+        again.pool.flush_all().unwrap_or_else(|error| panic!("seed {seed}, {found} of {count}: {error}"));
+        assert!(found < count && again.log.poisoned().is_none());
+        refused += u64::from(has_holes);
+        left.set_free_space(None);
+        again.allocate(1).unwrap();
+        again.pool.verify_quiescent().unwrap();
+    }
+    assert!(refused > 0, "no crash left holes");
 }
 
 /// The power fails between the growth into a new span and the record that formats its bitmap page.
