@@ -247,8 +247,15 @@ fn entry(
     keys: Kind,
     value: Option<&str>,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let encoded = keys.key_from_json(&object.cell(key, keys)?);
-    let encoded = encoded.map_err(|complaint| format!("field {key:?}: {complaint}"))?;
+    let cell = object.cell(key, keys)?;
+    let is_unforeseen_number = cell.is_number() && matches!(keys, Kind::Str | Kind::Bytes);
+    let hint = if is_unforeseen_number {
+        "; where keys are numbers, give --key-type, as in --key-type u64"
+    } else {
+        ""
+    };
+    let encoded = keys.key_from_json(&cell);
+    let encoded = encoded.map_err(|complaint| format!("field {key:?}: {complaint}{hint}"))?;
     let value = match value {
         // As it stands: its numbers keep their digits.
         None => text.to_vec(),

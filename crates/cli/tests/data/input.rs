@@ -209,7 +209,7 @@ fn numbers_of_128_bits_are_read_with_all_their_digits() {
     // What does not fit does not, and what is no text is none.
     scene.write("own.jsonl", format!("{{\"id\":{most}0}}\n"));
     for (key_type, expected) in
-        [("u128", "expected a whole number that fits u128"), ("str", "expected a string")]
+        [("u128", "expected a whole number that fits u128"), ("str", "give --key-type")]
     {
         let said = scene.fail(&format!("load db own.jsonl --key-column id --key-type {key_type}"));
         assert!(said.contains(expected), "{said}");

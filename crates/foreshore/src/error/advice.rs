@@ -9,7 +9,8 @@ use std::{
 pub(super) fn next_step(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => "check the path",
-        ErrorKind::AlreadyExists | ErrorKind::InvalidInput => "name another place",
+        ErrorKind::AlreadyExists => "name another place",
+        ErrorKind::InvalidInput => "put back the file that was there, or name another place",
         ErrorKind::PermissionDenied => "obtain permission, or run as a user who has it",
         _ => "remove the cause, and try again",
     }
