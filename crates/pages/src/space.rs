@@ -14,6 +14,7 @@ pub(crate) mod bitmap;
 mod census;
 mod compact;
 mod header;
+mod holes;
 mod reserve;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ mod tests;
 use std::path::Path;
 
 use foreshore_base::{
-    Lsn, PageId, Result, StorageError, TxnId, is_disk_full,
+    Lsn, PageId, Result, StorageError, TxnId,
     limits::{MAX_PAGES, PAGE_BYTES},
 };
 use foreshore_env::{
@@ -331,16 +332,6 @@ impl BufferPool {
             }
             Some((_, result)) => result,
             None => Ok(()),
-        }
-    }
-
-    /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only,
-    /// and a crash before may leave the file its length and holes in it. Before recovery writes. Where the disk is full,
-    /// free pages are taken with their space (PAGE-21).
-    pub fn fill_holes(&self) -> Result<()> {
-        match reserve(self, &mut self.space.growing.lock(), self.page_count()) {
-            Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(()),
-            result => result.map(|_| ()),
         }
     }
 }

@@ -9,7 +9,7 @@
 pub(super) mod baseline;
 mod kind;
 
-use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
+use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::{
     CachePadded,
     sync::{
@@ -173,7 +173,7 @@ impl Run {
     }
 
     /// Its reserved extents.
-    fn extents(self) -> impl Iterator<Item = u64> {
+    pub(super) fn extents(self) -> impl Iterator<Item = u64> {
         (0..RUN_EXTENTS)
             .filter(move |number| self.extents >> number & 1 != 0)
             .map(move |number| self.start + number * EXTENT_PAGES)
@@ -311,20 +311,6 @@ impl Space {
         self.take_space(pool, run).inspect_err(|_| self.release_run(run))?;
         self.look_ahead(pool, run.start);
         Ok(run)
-    }
-
-    /// Sees to it that the disk has space for a run (PAGE-21).
-    fn take_space(&self, pool: &BufferPool, run: Run) -> Result<()> {
-        if self.has_no_holes.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        pool.check_open()?;
-        let offset = |page: u64| page * PAGE_BYTES as u64;
-        run.extents().try_for_each(|extent| {
-            pool.file
-                .allocate(offset(extent)..offset(extent + EXTENT_PAGES))
-                .map_err(StorageError::io("reserve free pages of", &pool.path))
-        })
     }
 
     fn find_run(&self, pool: &BufferPool, hint: PageId, patience: Patience<'_>) -> Result<Run> {
