@@ -115,7 +115,7 @@ fn a_directory_of_other_things_is_no_database_and_stays_as_it_is() {
 
 #[test]
 fn another_format_is_named() {
-    for format in [0_u32, 4, 99] {
+    for format in [0_u32, 5, 99] {
         let disk = FaultyDisk::new();
         let db = open_on(&disk).unwrap();
         fill(&db, 0..3).unwrap();
