@@ -6,7 +6,8 @@
 //! lock that the footprint does not have.
 //!
 //! TXN-17: the order is the volume, tables by the entries of their locks, keys by name; each once, in the join of all
-//! modes that were recorded for it: the first of the tables that share an entry asks for what all of them need. Nobody who follows a footprint waits for a lock out of this order: while it runs, it only tries.
+//! modes that were recorded for it: the first of the tables that share an entry asks for what all of them need. Nobody
+//! who follows a footprint waits for a lock out of this order: while it runs, it only tries.
 
 use std::ops::Range;
 

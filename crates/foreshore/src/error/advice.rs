@@ -10,7 +10,7 @@ pub(super) fn next_step(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => "check the path",
         ErrorKind::AlreadyExists => "name another place",
-        ErrorKind::InvalidInput => "put back the file that was there, or name another place",
+        ErrorKind::InvalidInput => "name another place, or put back the file that was there",
         ErrorKind::PermissionDenied => "obtain permission, or run as a user who has it",
         _ => "remove the cause, and try again",
     }

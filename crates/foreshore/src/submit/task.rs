@@ -148,7 +148,7 @@ impl<C: Client> Task<C> {
         self.patience = None;
         self.age = None;
         self.failures = Failures::default();
-        self.refused = None;
+        (self.refused, self.lets_pass) = (None, None);
         Next::Again
     }
 

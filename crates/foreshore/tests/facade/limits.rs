@@ -1,6 +1,6 @@
 //! Every limit one below, at, and one above: a typed error above, and the engine goes on. What is limited below the
 //! facade is tested there: bytes of the log (`bad_input.rs`), locks of all transactions (`lock`,
-//! `tests/locks/basics.rs`), levels of a tree and records of a page (`btree`, `tests/facade/limits.rs` and
+//! `tests/locks/basics.rs`), levels of a tree and records of a page (`btree`, `tests/limits.rs` and
 //! `tests/hostile.rs`).
 
 use std::{

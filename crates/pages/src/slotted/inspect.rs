@@ -5,7 +5,7 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, PAGE_BYTES},
 };
 
-use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, Slot, SlottedView, head_of};
+use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, Slot, SlottedView, head_of, slack_head};
 use crate::layout::{GARBAGE, HEAP_START, HIGH_FENCE, LOW_FENCE, PREFIX_LENGTH, SLOT_COUNT};
 
 impl SlottedView<'_> {
@@ -39,8 +39,16 @@ impl SlottedView<'_> {
         for index in 0..stored_count {
             let slot = self.slot(SlotIndex(index));
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
-            places
-                .push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value + self.slack_of(slot)));
+            let slack = self.slack_of(slot);
+            if slot.has_slack() {
+                // One that leaves the page was cut, and says more than it is.
+                let (head, bytes) = slack_head(slack);
+                let at = slot.offset() + slot.suffix_len() + RECORD_LENGTH_BYTES + value;
+                if slack == 0 || (0..bytes).any(|index| self.words().u8(at + index) != head[index]) {
+                    return Err(format!("slot {index} has slack that says another length than it has"));
+                }
+            }
+            places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value + slack));
         }
         let (mut suffix, skipped) = (Vec::new(), self.skipped());
         let shared = stored_count.checked_sub(1).map_or(0, |last| {

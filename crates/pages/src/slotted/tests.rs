@@ -379,6 +379,33 @@ fn the_longest_record_fits_between_the_longest_fences() {
     assert_eq!(full, Err(PageFull));
 }
 
+/// A compaction would move less of it than it says, or more, and the neighbour lost bytes when the value grew again.
+#[test]
+fn slack_that_does_not_say_its_length_is_found() {
+    let words = node(None, None);
+    for (slot, key) in [(0, b"a"), (1, b"b")] {
+        SlottedMut::new(&words).insert(SlotIndex(slot), key, &[7; 300], RecordFlags::default()).unwrap();
+    }
+    for kept in [1, 280] {
+        SlottedMut::new(&words)
+            .replace_value(SlotIndex(0), &vec![7; 300 - kept], RecordFlags::default())
+            .unwrap();
+        let view = SlottedView::new(&words);
+        view.inspect().unwrap();
+        let slot = view.slot(SlotIndex(0));
+        assert_eq!(view.slack_of(slot), kept);
+        let (place, length) = view.value_of(slot);
+        let right = [view.words().u8(place + length), view.words().u8(place + length + 1)];
+        // None; none, and one, in two bytes; beyond the page.
+        for wrong in [[0, right[1]], [128, 0], [128, 1], [0xFF, 0xFF]] {
+            words.write(place + length, &wrong);
+            assert!(view.inspect().is_err(), "{wrong:?} for {right:?}");
+        }
+        words.write(place + length, &right);
+        view.inspect().unwrap();
+    }
+}
+
 /// What heads leave out of these keys, in a node without fences, built at once and record by record.
 fn skipped(keys: &[&[u8]]) -> (usize, PageWords) {
     let words = node(None, None);

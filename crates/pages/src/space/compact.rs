@@ -93,10 +93,9 @@ impl Space {
                 self.release_run(used_up);
             }
             let first = self.map().lock().first_free;
-            *run = self.search(pool, first, ceiling, patience)?;
-            if run.is_none() {
-                return Ok(None);
-            }
+            let Some(found) = self.search(pool, first, ceiling, patience)? else { return Ok(None) };
+            self.take_space(pool, found).inspect_err(|_| self.release_run(found))?;
+            *run = Some(found);
         }
     }
 }

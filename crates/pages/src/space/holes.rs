@@ -25,6 +25,8 @@ impl Space {
         if self.has_no_holes.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // Nobody closes the pool meanwhile (PAGE-13).
+        let _growing = self.growing.lock();
         pool.check_open()?;
         let offset = |page: u64| page * PAGE_BYTES as u64;
         run.extents().try_for_each(|extent| {

@@ -25,7 +25,7 @@ use foreshore_wal::Urgency;
 use proptest::prelude::*;
 
 use super::{
-    bitmap,
+    EXTENT_PAGES, bitmap,
     reserve::{Demand, KEPT_PAGES},
 };
 use crate::{
@@ -442,6 +442,12 @@ fn on_a_full_disk_no_page_is_handed_out_that_lies_in_a_hole() {
         let found = (0..count).take_while(|number| again.allocate(*number).is_ok()).count() as u64;
         again.pool.flush_all().unwrap_or_else(|error| panic!("seed {seed}, {found} of {count}: {error}"));
         assert!(found < count && again.log.poisoned().is_none());
+        if has_holes {
+            let last = PageId(count as u32 - 1);
+            let mut compaction = again.pool.begin_compaction(count - EXTENT_PAGES).unwrap();
+            let place = compaction.page_for(last, PageId::NONE, Patience::ENDLESS);
+            assert!(place.map(drop).is_err(), "a compaction moves nothing there");
+        }
         refused += u64::from(has_holes);
         left.set_free_space(None);
         again.allocate(1).unwrap();

@@ -155,7 +155,8 @@ fn takes_back(what: &str, loss: Loss, end: End, transactions: u32, whole_table: 
         let Some(added) = fill(&engine, filled) else { return false };
         expected.extend(added);
     }
-    let before = allocations(&engine);
+    // A crash's rollbacks were while it was opened.
+    let before = if end == End::Crash { 0 } else { allocations(&engine) };
     for (number, mut txn) in (0..).zip(open) {
         match places.get(number) {
             Some(place) => {
@@ -181,25 +182,40 @@ fn takes_back(what: &str, loss: Loss, end: End, transactions: u32, whole_table: 
 /// none.
 #[test]
 fn what_a_rollback_may_need_is_others_after_the_commit() {
+    assert!((0..50).any(|_| is_others_after_the_commit()), "the log always had no space first");
+}
+
+/// False: the log had no space before the data file had none.
+fn is_others_after_the_commit() -> bool {
     let disk = FaultyDisk::new();
     let (engine, table) = with_rows(&disk, |_| vec![1; 1000]);
     let mut open = begin(&engine);
     (0..ROWS).for_each(|number| assert!(open.put(&table, &row(number), b"").unwrap()));
     disk.set_free_space(Some(0));
-    fill(&engine, "t").unwrap();
+    if fill(&engine, "t").is_none() {
+        return false;
+    }
     let later = |number| {
         let mut txn = begin(&engine);
         let key = [&row(number)[..], b"later"].concat();
         txn.insert(&table, &key, &[9; 700]).and_then(|_| txn.commit(Durability::Sync))
     };
+    let is_log_full = |error: &TxnError| matches!(error, TxnError::Storage(StorageError::LogFull { .. }));
     for number in 0..ROWS {
-        assert!(is_no_space(&later(number).unwrap_err()));
+        let error = later(number).unwrap_err();
+        if is_log_full(&error) {
+            return false;
+        }
+        assert!(is_no_space(&error));
     }
     open.commit(Durability::Sync).unwrap();
-    // Not all: where nodes were split meanwhile, some belong to leaves in which no value has become shorter.
-    let added = (0..ROWS).filter(|number| later(*number).is_ok()).count();
-    assert!(added > ROWS as usize / 2, "{added} of {ROWS}");
+    let ends: Vec<_> = (0..ROWS).map(later).collect();
     assert_sound(&engine, "after");
+    // Not all: where nodes were split meanwhile, some belong to leaves in which no value has become shorter.
+    let added = ends.iter().filter(|end| end.is_ok()).count();
+    let is_full = ends.iter().any(|end| end.as_ref().is_err_and(is_log_full));
+    assert!(is_full || added > ROWS as usize / 2, "{added} of {ROWS}");
+    !is_full
 }
 
 /// Nothing stays behind, whatever becomes of those who shorten values: the pages are the same in the end, and have the
