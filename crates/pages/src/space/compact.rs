@@ -73,7 +73,7 @@ impl Space {
     }
 
     /// A free page below the ceiling, of the run or of the next one; `None`: there is none.
-    fn take_below(
+    pub(super) fn take_below(
         &self,
         pool: &BufferPool,
         run: &mut Option<Run>,
