@@ -23,9 +23,9 @@
 //!
 //! TXN-33: this version opens the formats from [`OLDEST_FORMAT`] to [`FORMAT_VERSION`], and no other. Whoever changes
 //! what is written so that an older version would misread it raises [`FORMAT_VERSION`], keeps what reads the older
-//! ones, and keeps a sample of each (the facade's `tests/facade/formats`). A database takes on the format of the version that
-//! opens it before any page of it is changed; the older version refuses it then. Its pages and log may be of older
-//! formats for as long as it lives.
+//! ones, and keeps a sample of each (the facade's `tests/facade/formats`). A database takes on the format of the
+//! version that opens it before any page of it is changed; the older version refuses it then. Its pages and log may be
+//! of older formats for as long as it lives.
 //!
 //! | format | what was new |
 //! | --- | --- |
