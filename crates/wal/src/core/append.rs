@@ -18,9 +18,10 @@ use crate::{
     segment::SEGMENT_HEADER_BYTES,
 };
 
-/// Bytes of the ring that only the log's own records take, so that a full one does not cost a mark: that of one, behind
-/// the rest of a segment and the next one's header.
-const KEPT_FOR_MARK_BYTES: u64 = SEGMENT_HEADER_BYTES + 2 * padded(MARK_BYTES);
+/// Bytes of the ring, and of what the log may hold, that only the log's own records take, so that a full one does not
+/// cost a mark: those of two (one before a sync, one under a log that is quiet from then on), behind the rest of a
+/// segment and the next one's header.
+const KEPT_FOR_MARKS_BYTES: u64 = SEGMENT_HEADER_BYTES + 3 * padded(MARK_BYTES);
 
 /// A claimed place. Dropped before it is published, it poisons: the flusher could never pass it.
 pub(super) struct Claim<'a> {
@@ -144,11 +145,12 @@ impl Core {
     #[inline]
     fn check_claim(&self, urgency: Option<Urgency>, end: u64) -> Result<(), Refused> {
         let (limit, kept) = match urgency {
-            Some(Urgency::Work) => (self.work_bytes, KEPT_FOR_MARK_BYTES),
-            Some(Urgency::Ending) => (self.capacity_bytes, KEPT_FOR_MARK_BYTES),
+            Some(Urgency::Work) => (self.work_bytes, KEPT_FOR_MARKS_BYTES),
+            Some(Urgency::Ending) => (self.capacity_bytes, KEPT_FOR_MARKS_BYTES),
             None => (u64::MAX, 0),
         };
-        if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
+        if (end + kept).saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION
+        {
             Err(Refused::LogFull)
         } else if let (Some(Urgency::Work), Some(none_left)) = (urgency, self.lacks_space(end)) {
             Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
@@ -179,7 +181,7 @@ impl Core {
             Ok(()) => false,
             Err(Refused::NoRoom) => true,
             // So many are refused; fewer may be allowed, and wait for the ring.
-            Err(Refused::LogFull) => self.overflows(end, KEPT_FOR_MARK_BYTES),
+            Err(Refused::LogFull) => self.overflows(end, KEPT_FOR_MARKS_BYTES),
         };
         !waits || self.gate.load(Ordering::Relaxed) != OPEN
     }

@@ -40,6 +40,24 @@ fn five_eighths_of_the_capacity_are_for_ending_work() {
     log.close().unwrap();
 }
 
+/// Marks took what they needed beyond the capacity: a log that was full to the last record held more than it may.
+#[test]
+fn a_full_log_has_room_for_its_marks() {
+    let disk = FaultyDisk::new();
+    let options = LogOptions { capacity_bytes: 4 * SEGMENT, ..options() };
+    let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+    let mut last = FIRST_LSN;
+    for length in [30_000, 1000, 100, 0] {
+        while let Ok(lsn) = log.append(Urgency::Ending, TxnId(1), Lsn::ZERO, KIND, &[&[3; 30_000][..length]])
+        {
+            last = lsn;
+        }
+    }
+    log.flush(last).unwrap();
+    log.close().unwrap();
+    assert!(log.used_bytes() <= log.capacity_bytes(), "{} of {}", log.used_bytes(), log.capacity_bytes());
+}
+
 /// Each segment is an open file, and nothing bounded their number: a log of small ones stopped for good where the
 /// process may open no more.
 #[test]
