@@ -146,11 +146,12 @@ impl Core {
     fn check_claim(&self, urgency: Option<Urgency>, end: u64) -> Result<(), Refused> {
         let (limit, kept) = match urgency {
             Some(Urgency::Work) => (self.work_bytes, KEPT_FOR_MARKS_BYTES),
-            Some(Urgency::Ending) => (self.capacity_bytes, KEPT_FOR_MARKS_BYTES),
+            Some(Urgency::Ending) => {
+                (self.capacity_bytes.saturating_sub(KEPT_FOR_MARKS_BYTES), KEPT_FOR_MARKS_BYTES)
+            }
             None => (u64::MAX, 0),
         };
-        if (end + kept).saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION
-        {
+        if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
             Err(Refused::LogFull)
         } else if let (Some(Urgency::Work), Some(none_left)) = (urgency, self.lacks_space(end)) {
             Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
