@@ -45,7 +45,7 @@ use crate::{
 
 pub use description::PreparedTransaction;
 use description::label;
-pub(crate) use restore::{locks_on_keys, restore};
+pub(crate) use restore::{count_locks, restore};
 
 /// A key whose name is logged, to know later whether names mean the same.
 const KNOWN_KEY: KeyRef<'static> = KeyRef::Key(b"foreshore");

@@ -91,9 +91,9 @@ impl History {
         self.report
     }
 
-    /// How many locks on keys undo gives back to prepared transactions.
+    /// How many locks undo gives back to prepared transactions.
     pub(crate) fn prepared_locks(&self, log: &Log) -> Result<usize> {
-        prepared::locks_on_keys(log, &self.losers)
+        prepared::count_locks(log, &self.losers)
     }
 
     /// Analysis of one record.

@@ -359,7 +359,7 @@ impl Place<'_> {
 /// What is known of the transactions that there were.
 struct Known {
     next_txn: u64,
-    /// Locks on keys that prepared ones get back.
+    /// Locks that prepared ones get back.
     prepared_locks: usize,
     recovery: RecoveryReport,
 }

@@ -49,15 +49,14 @@ impl Logged {
     }
 }
 
-/// How many locks on keys the prepared ones of these transactions have, which have no end: their newest records are
-/// named.
-pub(crate) fn locks_on_keys(log: &Log, open: &BTreeMap<TxnId, Lsn>) -> Result<usize> {
-    let mut keys = 0;
+/// How many locks the prepared ones of these transactions have, which have no end: their newest records are named.
+/// Those on tables, too: they may be requests in the lock table like others.
+pub(crate) fn count_locks(log: &Log, open: &BTreeMap<TxnId, Lsn>) -> Result<usize> {
+    let mut locks = 0;
     for (&txn, &last) in open {
-        let locks = Logged::read(log, txn, last)?.map_or(Vec::new(), |logged| logged.locks);
-        keys += locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
+        locks += Logged::read(log, txn, last)?.map_or(0, |logged| logged.locks.len());
     }
-    Ok(keys)
+    Ok(locks)
 }
 
 /// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its

@@ -229,6 +229,32 @@ fn as_many_as_there_may_be_survive_a_restart() {
     }
 }
 
+/// Locks on tables counted for the limit, where they are requests in the lock table: the database could not be opened.
+#[test]
+fn more_tables_than_there_may_be_locks_survive_a_restart() {
+    const TABLES: usize = 800;
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let mut txn = begin(&engine);
+    for number in 0..TABLES {
+        let table = engine.create_table(&format!("t{number}"), b"").unwrap();
+        txn.lock_table(&table, IntentMode::X).unwrap();
+        txn.put(&table, b"key", b"value").unwrap();
+    }
+    txn.prepare(&id(0)).unwrap();
+    drop(engine);
+    for intents in IntentLockKind::ALL {
+        let locks = LockOptions { intents, max_locks: 1, ..LockOptions::default() };
+        let engine = open_with(&disk, &EngineOptions { locks, ..tiny() }).unwrap();
+        assert_eq!(engine.prepared().unwrap().len(), 1, "{intents:?}");
+        for number in [0, TABLES - 1] {
+            let table = engine.table(&format!("t{number}")).unwrap().unwrap();
+            assert!(is_table_refused(&engine, &table, IntentMode::IS), "{intents:?}");
+        }
+    }
+    open(&disk).unwrap().commit_prepared(&id(0)).unwrap();
+}
+
 /// What was read for update stays as it was read: no key comes into the range, and none goes.
 #[test]
 fn exclusive_gaps_survive_a_restart() {
