@@ -19,6 +19,10 @@ use crate::{
 ///
 /// What the transaction did, and what it has read, is certain once the commit is durable: [`CommitTicket::wait`] for
 /// that, ask with [`CommitTicket::is_durable`], or `await` the ticket, in any runtime. Dropping it changes nothing.
+///
+/// Whoever awaits it is woken by the thread that gives back the locks of commits that keep them until they are durable,
+/// as they do without full [`early_lock_release`](crate::Options::early_lock_release). A task that is polled there,
+/// where it is woken, must not wait for such a lock: nobody gives it back meanwhile.
 #[derive(Debug)]
 #[must_use = "the commit is on its way to the disk, not there"]
 pub struct CommitTicket {

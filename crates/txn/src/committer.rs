@@ -5,8 +5,8 @@
 //! ticket. Without it, a transaction that does not wait for its own flush leaves its locks here, so that its thread can
 //! go on (flush pipelining, Johnson et al., Aether, VLDB 2010, as Kimura et al. 2012, §4.3, use it).
 //!
-//! TXN-12: what waits here is given back, in the order of LSNs, when its LSN is durable or never will be; nothing waits
-//! here for ever, because the flush is asked for and ends.
+//! TXN-12: what waits here is given back, in the order of LSNs, when its LSN is durable or never will be, all locks of
+//! which that is so before anybody is woken; nothing waits here for ever, because the flush is asked for and ends.
 
 use std::{
     cell::Cell,
@@ -167,13 +167,16 @@ pub(crate) fn run_committer(core: &Arc<Core>) {
         // nothing.
         let failed = core.log.flush(lsn).is_err();
         let due = core.committer.take_due(if failed { Lsn::MAX } else { core.log.durable() });
+        // Who is woken may wait for any of these locks, on this very thread.
+        let mut tickets = Vec::new();
         for waiter in due.into_values() {
             match waiter {
                 Waiter::Locks(mut owner) => owner.release_all(None),
                 Waiter::Pipeline(pipeline) => pipeline.flushed(core, failed),
-                Waiter::Ticket(cell) => wake(&cell),
+                Waiter::Ticket(cell) => tickets.push(cell),
             }
         }
+        tickets.iter().for_each(|cell| wake(cell));
     }
 }
 

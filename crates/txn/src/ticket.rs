@@ -86,7 +86,12 @@ impl Future for CommitTicket {
         }
         self.core.life.check_process()?;
         let cell = Arc::clone(self.waker.get_or_insert_default());
-        let known = cell.lock().replace(context.waker().clone()).is_some();
+        // Neither cloned nor dropped under the mutex: what a waker does there may wait for the committer, which takes
+        // the mutex to wake.
+        let own = context.waker().clone();
+        let before = cell.lock().replace(own);
+        let known = before.is_some();
+        drop(before);
         // The committer takes the waker out when it is through; whoever finds none is not known to it.
         if !known && self.core.committer.add(self.lsn, Waiter::Ticket(cell)).is_err() {
             // It is being closed, which makes all durable or fails. The flush needs nobody but the log, so the
@@ -100,7 +105,9 @@ impl Future for CommitTicket {
 impl Drop for CommitTicket {
     fn drop(&mut self) {
         if let Some(cell) = &self.waker {
-            cell.lock().take();
+            // Not dropped under the mutex, as above.
+            let waker = cell.lock().take();
+            drop(waker);
         }
     }
 }

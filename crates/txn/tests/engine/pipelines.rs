@@ -218,6 +218,75 @@ fn who_is_woken_may_commit_there_as_often_as_he_likes() {
     assert_sound(&engine, "commits on the thread that wakes");
 }
 
+/// Who was woken on the thread that gives locks back, and waited there for a lock of a later commit that had become
+/// durable in the same flush, waited for ever: that one was served behind.
+#[test]
+fn what_became_durable_together_is_free_before_anybody_is_woken() {
+    struct Asks(Arc<Engine>, TableInfo, AtomicU32);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            let free = is_free(&self.0, &self.1, b"b");
+            self.2.store(1 + u32::from(free), Ordering::SeqCst);
+        }
+    }
+    for release in KINDS {
+        let (disk, engine, table) = made(&kind(release));
+        let commit = |key: &[u8]| {
+            let mut txn = begin(&engine);
+            txn.put(&table, key, b"1").unwrap();
+            txn.commit_pipelined().unwrap()
+        };
+        disk.hold_syncs(true);
+        // The flush of this one takes none of the others along.
+        let ahead = commit(b"c");
+        shortly();
+        let (mut first, second) = (commit(b"a"), commit(b"b"));
+        let asks = Arc::new(Asks(Arc::clone(&engine), table.clone(), AtomicU32::new(0)));
+        let waker = Waker::from(Arc::clone(&asks));
+        assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)).is_pending());
+        disk.hold_syncs(false);
+        until("it is woken", || asks.2.load(Ordering::SeqCst) > 0);
+        assert_eq!(asks.2.load(Ordering::SeqCst), 2, "{release:?}: the lock of the second was not free");
+        drop((ahead, second));
+    }
+}
+
+/// A waker was dropped under the mutex that the committer takes to wake: one that closes the database there, as the
+/// last handle does, waited for the committer, and that for the mutex.
+#[test]
+fn what_a_waker_does_where_it_is_dropped_may_wait_for_the_committer() {
+    struct Closes(Arc<Engine>);
+    impl Wake for Closes {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Closes {
+        fn drop(&mut self) {
+            self.0.close().unwrap();
+        }
+    }
+    for polls in [true, false] {
+        let (disk, engine, table) = made(&tiny());
+        disk.hold_syncs(true);
+        let mut txn = begin(&engine);
+        txn.put(&table, b"a", b"1").unwrap();
+        let mut ticket = txn.commit_pipelined().unwrap();
+        let waker = Waker::from(Arc::new(Closes(engine)));
+        assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        let ended = Arc::new(AtomicU32::new(0));
+        let ends = Arc::clone(&ended);
+        thread::spawn(move || {
+            // The waker of before has no other owner.
+            let _ = polls.then(|| poll(&mut ticket, &Arc::default()));
+            drop(ticket);
+            ends.store(1, Ordering::SeqCst);
+        });
+        shortly();
+        disk.hold_syncs(false);
+        until("the waker is dropped", || ended.load(Ordering::SeqCst) == 1);
+    }
+}
+
 #[test]
 fn a_reader_that_saw_nothing_new_has_a_ticket_that_is_through() {
     let (disk, engine, table) = made(&tiny());
