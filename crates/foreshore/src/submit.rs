@@ -220,9 +220,14 @@ impl<R> Future for Submitted<R> {
             return Poll::Ready(Err(cell.lost()));
         }
         let mut ended = {
+            // Neither cloned nor dropped under the mutex: what a waker does there may wait for the end of the
+            // transaction, which takes the mutex to tell.
+            let own = context.waker().clone();
             let mut state = cell.state.lock();
             if let State::Running { waker, .. } = &mut *state {
-                *waker = Some(context.waker().clone());
+                let before = waker.replace(own);
+                drop(state);
+                drop(before);
                 return Poll::Pending;
             }
             match mem::replace(&mut *state, State::Taken) {
@@ -240,6 +245,21 @@ impl<R> Future for Submitted<R> {
             }
         }
         Poll::Ready(cell.result(ended))
+    }
+}
+
+impl<R> Drop for Submitted<R> {
+    /// Nobody is to be woken any more.
+    fn drop(&mut self) {
+        if self.cell.partitions.is_forked() {
+            return;
+        }
+        let waker = match &mut *self.cell.state.lock() {
+            State::Running { waker, .. } => waker.take(),
+            State::Ended(_) | State::Taken => None,
+        };
+        // Not dropped under the mutex, as above.
+        drop(waker);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, mpsc},
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
@@ -505,6 +505,66 @@ fn what_a_body_has_captured_is_gone_with_its_result() {
         let_go.send(()).unwrap();
         assert_eq!(submitted.wait().unwrap(), round > 0);
         drop(db);
+    }
+}
+
+/// Polls what is not done yet.
+fn poll_with(submitted: &mut Submitted<bool>, waker: &Waker) {
+    assert!(Pin::new(submitted).poll(&mut Context::from_waker(waker)).is_pending());
+}
+
+/// A handle that was dropped left its waker behind, which was woken, and kept alive what it has, for as long as the
+/// transaction took.
+#[test]
+fn a_handle_that_is_dropped_takes_its_waker_along() {
+    let db = filled(SHAPES[0], &[], 2);
+    let mut holder = db.begin().unwrap();
+    holder.put(NUMBERS, 0, 1).unwrap();
+    let mut submitted = db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2)).unwrap();
+    let unpark = Arc::new(Unpark(thread::current()));
+    poll_with(&mut submitted, &Waker::from(Arc::clone(&unpark)));
+    assert_eq!(Arc::strong_count(&unpark), 2);
+    drop(submitted);
+    assert_eq!(Arc::strong_count(&unpark), 1);
+    holder.rollback().unwrap();
+    assert_at_rest(&db);
+}
+
+/// A waker was dropped under the mutex under which a transaction ends: one that closes the database there, as the last
+/// handle does, waited for itself.
+#[test]
+fn what_a_waker_does_where_it_is_dropped_may_end_the_transaction() {
+    struct Closes(Database);
+    impl Wake for Closes {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Closes {
+        fn drop(&mut self) {
+            self.0.close().unwrap();
+        }
+    }
+    for polls in [true, false] {
+        let db = filled(SHAPES[0], &[], 2);
+        let mut holder = db.begin().unwrap();
+        holder.put(NUMBERS, 0, 1).unwrap();
+        let first = db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2)).unwrap();
+        while db.partition_stats().waits == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // There is no room for it: it is in the queue.
+        let mut second = db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 2)).unwrap();
+        poll_with(&mut second, &Waker::from(Arc::new(Closes(db.clone()))));
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let ended = polls.then(|| {
+                poll_with(&mut second, Waker::noop());
+                second.wait()
+            });
+            tell.send(ended).unwrap();
+        });
+        let ended = told.recv_timeout(FAR).expect("it waits for itself");
+        assert!(matches!(ended, None | Some(Err(Error::Closed { .. }))), "{ended:?}");
+        assert!(matches!(first.wait(), Err(Error::Closed { .. })));
     }
 }
 
