@@ -160,11 +160,15 @@ impl<'d> Plan<'d> {
     ///
     /// Each execution thread has room for a window of transactions that have begun
     /// ([`Options::execution_window`](crate::Options::execution_window)); the others wait in a queue, behind those that
-    /// wait for locks, until one has ended. [`TransactOptions::deadline`] counts there, too.
+    /// wait for locks, until one has ended. [`TransactOptions::deadline`] counts there, too. One whose turn has come,
+    /// and which finds as many transactions open as may be, waits for one of these to end, for 10 s at most, and then
+    /// fails with [`Error::TooManyTransactions`]; at once, if it does not wait ([`TransactOptions::no_wait`]).
     ///
     /// Submitted within the body of a transaction, which may wait for it, it waits 10 s at most to be begun, and for
-    /// each lock, and then fails with [`Error::LockTimeout`], unless options say how long waits for locks may last:
-    /// nobody sees that it waits for the one that waits for it.
+    /// each lock, unless options say how long waits for locks may last, and then fails with [`Error::LockTimeout`] (or,
+    /// as above, [`Error::TooManyTransactions`]): nobody sees that it waits for the one that waits for it. So does what
+    /// is submitted in anything else that these threads call or drop: methods of a [`Procedure`](crate::Procedure),
+    /// wakers, what a body has captured.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

@@ -37,6 +37,11 @@ use task::{Again, Client, Task};
 ///
 /// [`Submitted::wait`] for its result, or `await` it, in any runtime. Dropping it changes nothing: the transaction
 /// runs.
+///
+/// Whoever awaits it is woken by one of the threads of partitioned execution. A task that is polled there, where it is
+/// woken, should be quick: other transactions of the thread wait meanwhile. If it waits for a lock of one of these, it
+/// waits for itself: so each of its waits for a lock ends after 10 s, unless options say when, as within a body (see
+/// [`Database::transact`]).
 #[derive(Debug)]
 #[must_use = "the transaction is on its way; its result is here"]
 pub struct Submitted<R> {
@@ -88,8 +93,8 @@ impl<R> Cell<R> {
         }
         if let Some(waker) = waker {
             // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs,
-            // too.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            // too. It may wait for their locks there, as a body may (DB-11).
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| nested::within(|| waker.wake()))) {
                 // Nor is what its panic carries.
                 mem::forget(panic);
             }
@@ -307,8 +312,8 @@ where
 
     fn end(&mut self, ended: Ended<R>, database: Option<Database>, _: Steps<'static>) -> Option<Again> {
         // Whoever waits may open the database again, of which the body may have captured a handle, too. If that panics,
-        // the transaction has ended all the same.
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(self.body.take())));
+        // the transaction has ended all the same. What is dropped may wait for locks, as the body may (DB-11).
+        let dropped = catch_unwind(AssertUnwindSafe(|| nested::within(|| drop(self.body.take()))));
         drop(database);
         self.cell.end(ended);
         if let Err(panic) = dropped {
@@ -337,8 +342,8 @@ where
         partitions: Arc::clone(partitions),
     });
     let client = Once { body: Some(body), cell: Arc::clone(&cell) };
-    let patience = nested::bound(&mut options, database);
-    let task = Task::new(database.clone(), options, planner, client).with_patience(patience);
+    let body_limit = nested::bound(&mut options, database);
+    let task = Task::new(database.clone(), options, planner, client).with_body_limit(body_limit);
     if partitions.try_submit(Box::new(task)).is_err() {
         return Err(Error::SubmitQueueFull { limit: database.options().submit_queue });
     }

@@ -57,8 +57,8 @@ pub struct TransactOptions {
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
     /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
-    /// begun. Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody goes
-    /// on. Default: as long as it takes.
+    /// begun, and then for its place among those that are open (10 s at most). Once it has passed, whatever would wait
+    /// fails, and a victim is not run again; what waits for nobody goes on. Default: as long as it takes.
     pub deadline: Option<Duration>,
     /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`]: `Some(Duration::ZERO)` is to
     /// fail at once, `Some(Duration::MAX)` to wait for as long as it takes. What [`Database::transact`] runs again

@@ -22,6 +22,10 @@ use crate::{
 /// transactions are open.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// How long it waits at most, if its deadline does not come before, where too many transactions are open: prepared ones
+/// may be so for ever.
+const PLACE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How a run ends that was refused a table; nobody is told.
 const REFUSED: &str = "a table cannot be made yet";
 
@@ -56,8 +60,10 @@ pub(super) struct Task<C: Client> {
     database: Option<Database>,
     options: TransactOptions,
     deadline: Option<Instant>,
-    /// How long it waits to be begun, until when: beside its deadline, for what was submitted within a body (DB-11).
-    patience: Option<(Duration, Instant)>,
+    /// How long each transaction waits to be begun that was submitted, or is served, within a body (DB-11).
+    patience: Option<Duration>,
+    /// Until when this one does, beside its deadline.
+    patience_ends: Option<Instant>,
     /// The limit to its waits for locks that it has from the body in which it was submitted or served (DB-11).
     body_limit: Option<Duration>,
     planner: Planner<'static>,
@@ -72,6 +78,8 @@ pub(super) struct Task<C: Client> {
     refused: Option<Instant>,
     /// Since when it lets somebody pass who has the log alone.
     lets_pass: Option<Instant>,
+    /// Since when too many transactions are open.
+    finds_no_place: Option<Instant>,
     /// What is to be done when the locks have left.
     then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
@@ -89,7 +97,7 @@ enum Then<R> {
 }
 
 impl<C: Client> Task<C> {
-    /// The first transaction as `planner` and `options` say. Reports name the caller.
+    /// The first transaction as `planner` and `options` say. Reports name the caller, which may be in a body.
     #[track_caller]
     pub(super) fn new(
         database: Database,
@@ -97,11 +105,13 @@ impl<C: Client> Task<C> {
         planner: Planner<'static>,
         client: C,
     ) -> Task<C> {
+        let patience = nested::lock_timeout();
         Task {
             database: Some(database),
             deadline: options.deadline_from_now(),
             options,
-            patience: None,
+            patience,
+            patience_ends: from_now(patience),
             body_limit: None,
             planner,
             client,
@@ -111,18 +121,13 @@ impl<C: Client> Task<C> {
             failures: Failures::default(),
             refused: None,
             lets_pass: None,
+            finds_no_place: None,
             then: None,
             told: false,
         }
     }
 
-    /// This task, submitted in a body, which waits for so long at most to be begun, or in none.
-    pub(super) fn with_patience(mut self, patience: Option<Duration>) -> Task<C> {
-        self.patience = patience.and_then(|most| Some((most, Instant::now().checked_add(most)?)));
-        self.with_body_limit(patience)
-    }
-
-    /// This task, whose waits for locks have this limit because it was begun in a body.
+    /// This task, whose waits for locks have this limit because of the body in which it is made.
     pub(super) fn with_body_limit(mut self, limit: Option<Duration>) -> Task<C> {
         self.body_limit = limit;
         self
@@ -145,10 +150,10 @@ impl<C: Client> Task<C> {
         self.planner = again.planner;
         self.options = again.options;
         self.deadline = self.options.deadline_from_now();
-        self.patience = None;
+        self.patience_ends = from_now(self.patience);
         self.age = None;
         self.failures = Failures::default();
-        (self.refused, self.lets_pass) = (None, None);
+        (self.refused, self.lets_pass, self.finds_no_place) = (None, None, None);
         Next::Again
     }
 
@@ -158,7 +163,15 @@ impl<C: Client> Task<C> {
 
     /// Until when it waits to be begun.
     fn begins_by(&self) -> Option<Instant> {
-        self.deadline.into_iter().chain(self.patience.map(|(_, until)| until)).min()
+        self.deadline.into_iter().chain(self.patience_ends).min()
+    }
+
+    /// Whether it waits for others to end, so many of which are open that it could not begin.
+    fn waits_for_a_place(&mut self) -> bool {
+        let now = Instant::now();
+        let since = *self.finds_no_place.get_or_insert(now);
+        let is_late = now >= since + PLACE_PATIENCE || self.begins_by().is_some_and(|by| now >= by);
+        !self.options.no_wait && !is_late
     }
 
     /// Whether it is refused what is not free at once, and so would be what its last run has not given back yet.
@@ -178,14 +191,10 @@ impl<C: Client> Task<C> {
         }
         let mut session = Session::Alone(database);
         let mut tx = match session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at)) {
-            Err(Error::TooManyTransactions { .. })
-                if !self.options.no_wait && self.begins_by().is_none_or(|by| Instant::now() < by) =>
-            {
-                return Ok(None);
-            }
+            Err(Error::TooManyTransactions { .. }) if self.waits_for_a_place() => return Ok(None),
             begun => begun?,
         };
-        self.lets_pass = None;
+        (self.lets_pass, self.finds_no_place) = (None, None);
         if self.is_within_body() {
             tx.note_within_body();
         }
@@ -280,13 +289,18 @@ impl<C: Client> Task<C> {
     }
 }
 
+/// What is later than now by so much; nothing if that is beyond what a clock can say.
+fn from_now(after: Option<Duration>) -> Option<Instant> {
+    Instant::now().checked_add(after?)
+}
+
 impl<C: Client> Job for Task<C> {
     fn deadline(&self) -> Option<Instant> {
         self.begins_by()
     }
 
     fn overdue(&mut self) -> bool {
-        let limit = self.patience.filter(|(_, until)| Some(*until) == self.begins_by()).map(|(most, _)| most);
+        let limit = self.patience.filter(|_| self.patience_ends == self.begins_by());
         matches!(self.fail(Error::LockTimeout(Box::new(RefusedLock::not_begun(limit)))), Next::Again)
     }
 

@@ -2,14 +2,19 @@
 //! open; and what they must not wait for, or not without end.
 
 use std::{
-    sync::Arc,
+    fmt::Debug,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{Arc, mpsc},
+    task::{Context, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
 
 use foreshore::{
-    Database, DeadlockPolicy, Durability, Error, Options, Result, Submitted, TableDefinition, TableLock,
-    TransactOptions, Transaction, WaitError, limits::MAX_TRANSACTIONS,
+    CommitTicket, Database, DeadlockPolicy, Durability, Error, Options, Plan, Procedure, Result, Submitted,
+    TableDefinition, TableLock, TransactOptions, Transaction, WaitError, limits::MAX_TRANSACTIONS,
 };
 use foreshore_testkit::FaultyDisk;
 
@@ -193,38 +198,165 @@ fn who_does_not_wait_is_not_refused_for_its_own_former_run() {
     }
 }
 
+/// It looked again a thousand times a second, without end: prepared transactions may have all places until somebody
+/// decides.
+#[test]
+fn who_finds_no_place_does_not_wait_for_one_for_ever() {
+    let db = open(threads(1, 16));
+    count_up(&db).wait().unwrap();
+    let mut others = Vec::new();
+    while others.len() < MAX_TRANSACTIONS {
+        others.extend(db.begin());
+    }
+    let since = Instant::now();
+    let result = count_up(&db).wait_until(since + FAR);
+    assert!(matches!(result, Err(WaitError::Failed(Error::TooManyTransactions { .. }))), "{result:?}");
+    assert!(since.elapsed() >= Duration::from_secs(10));
+}
+
+/// Served once; how that ended.
+#[derive(Default)]
+struct Once(bool, Option<Result<CommitTicket>>);
+
+impl Procedure for Once {
+    fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>> {
+        (!mem::replace(&mut self.0, true)).then(|| plan.write(NUMBERS, 0))
+    }
+
+    fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+        tx.put(NUMBERS, 0, 3).map(drop)
+    }
+
+    fn ended(&mut self, result: Result<CommitTicket>) {
+        self.1 = Some(result);
+    }
+}
+
+/// It waited for the body in which it was submitted or served, which nobody sees, for 10 s.
+fn assert_waited_for_the_body<R: Debug>(result: Result<R>, waits_to_begin: bool) {
+    match result {
+        Err(Error::LockTimeout(refused)) => {
+            assert_eq!(refused.lock_timeout, Some(Duration::from_secs(10)));
+            assert_eq!(refused.wait.is_none(), waits_to_begin);
+            // To raise it makes it worse.
+            assert!(refused.within_body);
+            let said = Error::LockTimeout(refused).to_string();
+            assert!(!said.contains("raise") && said.contains("not within its body"), "{said}");
+        }
+        result => panic!("{result:?}"),
+    }
+}
+
 /// DB-11: what a body submits and waits for waits for the body, which nobody sees.
 #[test]
 fn a_body_does_not_wait_for_ever_for_what_it_has_submitted() {
     let db = open(threads(1, 1));
-    for full in [false, true] {
+    let since = Instant::now();
+    let result = db.transact(|tx| {
+        tx.put(NUMBERS, 0, 1)?;
+        db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2))?.wait()
+    });
+    assert_waited_for_the_body(result, false);
+    assert!(since.elapsed() >= Duration::from_secs(10));
+}
+
+/// DB-11, where it waits to be begun. What was served waited without end for that, and whatever was where somebody had
+/// said how long waits for locks may last: which is another matter, and ends no wait for a turn.
+#[test]
+fn a_body_does_not_wait_for_ever_for_what_is_not_begun() {
+    let db = open(threads(1, 1));
+    db.transact(|tx| {
+        tx.put(NUMBERS, 0, 1)?;
+        // From without: it takes the only place.
+        let without = thread::scope(|scope| scope.spawn(|| count_up(&db)).join().unwrap());
+        while db.partition_stats().in_flight == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
         let since = Instant::now();
-        let result: Result<bool> = db.transact(|tx| {
-            tx.put(NUMBERS, 0, 1)?;
-            let submit = || db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2));
-            // From without: it takes the only place.
-            let without = full.then(|| {
-                let without = thread::scope(|scope| scope.spawn(|| submit().unwrap()).join().unwrap());
-                while db.partition_stats().in_flight == 0 {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                without
-            });
-            let within = submit()?.wait();
-            assert!(without.is_none_or(|without| !without.has_run()));
-            within
+        let submitted = [None, Some(Duration::ZERO), Some(Duration::MAX)].map(|lock_timeout| {
+            let options = TransactOptions { lock_timeout, ..TransactOptions::default() };
+            db.plan().options(options).write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 2)).unwrap()
         });
-        match result {
-            Err(Error::LockTimeout(refused)) => {
-                assert_eq!(refused.lock_timeout, Some(Duration::from_secs(10)));
-                assert_eq!(refused.wait.is_none(), full);
-                // To raise it makes it worse.
-                assert!(refused.within_body);
-                let said = Error::LockTimeout(refused).to_string();
-                assert!(!said.contains("raise") && said.contains("not within its body"), "{said}");
+        let serving = db.serve(&TransactOptions::default(), [Once::default()])?;
+        for one in submitted {
+            match one.wait_until(since + FAR) {
+                Err(WaitError::Failed(error)) => assert_waited_for_the_body::<()>(Err(error), true),
+                result => panic!("{result:?}"),
             }
+            assert!(since.elapsed() >= Duration::from_secs(10));
+        }
+        assert!(serving.wait_until(since + FAR));
+        assert_waited_for_the_body(serving.wait()?.remove(0).1.unwrap(), true);
+        assert!(!without.has_run());
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Writes number 2 where it is woken, or dropped; tells what came of it.
+struct Writes(Database, mpsc::Sender<Result<bool>>);
+
+impl Writes {
+    fn write(&self) {
+        self.1.send(self.0.transact(|tx| tx.put(NUMBERS, 2, 2))).unwrap();
+    }
+}
+
+impl Wake for Writes {
+    fn wake(self: Arc<Self>) {
+        self.write();
+    }
+}
+
+struct WritesAtLast(Writes);
+
+impl Drop for WritesAtLast {
+    fn drop(&mut self) {
+        self.0.write();
+    }
+}
+
+/// DB-11: a task that was polled where it was woken, on the thread of a submitted transaction, and what dropped there
+/// that a body had captured, waited for ever for a lock of one that was to run on this thread next.
+#[test]
+fn what_a_thread_wakes_or_drops_does_not_wait_for_it_for_ever() {
+    let meets = |wakes: bool| {
+        let db = open(threads(1, 16));
+        let hold = |key| {
+            let mut holder = db.begin().unwrap();
+            holder.put(NUMBERS, key, 1).unwrap();
+            holder
+        };
+        let (first, second) = (hold(1), hold(2));
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel();
+        let captured = (!wakes).then(|| WritesAtLast(Writes(db.clone(), tell.clone())));
+        let ends = db.plan().write(NUMBERS, 1).submit(move |tx| {
+            let _captured = &captured;
+            gone.recv().unwrap();
+            tx.put(NUMBERS, 1, 1)
+        });
+        let mut ends = ends.unwrap();
+        let next = db.plan().write(NUMBERS, 2).submit(|tx| tx.put(NUMBERS, 2, 1)).unwrap();
+        while db.partition_stats().waits < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if wakes {
+            let waker = Waker::from(Arc::new(Writes(db.clone(), tell)));
+            assert!(Pin::new(&mut ends).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        first.rollback().unwrap();
+        // The lock of the next one is on its way to the thread, which is in the body of the first.
+        second.rollback().unwrap();
+        go.send(()).unwrap();
+        match told.recv_timeout(FAR).expect("it waits for ever") {
+            Err(Error::LockTimeout(refused)) => assert!(refused.within_body && refused.wait.is_some()),
             result => panic!("{result:?}"),
         }
-        assert!(since.elapsed() >= Duration::from_secs(10));
-    }
+        assert!(!ends.wait().unwrap() && !next.wait().unwrap());
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| meets(true));
+        meets(false);
+    });
 }
