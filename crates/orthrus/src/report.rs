@@ -21,7 +21,9 @@ pub struct PartitionStats {
     pub rings_full: u64,
     /// Locks that were not free when they were asked for.
     pub waits: u64,
-    /// How often a transaction was put off for a little: a table was locked, or a deadlock was resolved.
+    /// How often a transaction was put off for a little: a table was locked, a deadlock was resolved, as many
+    /// transactions were open as may be, or one was to go on alone in the log. One that waits is counted each time that
+    /// it has looked again.
     pub later: u64,
     /// Threads that lock, when this was asked.
     pub controllers: u64,
