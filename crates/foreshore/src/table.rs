@@ -32,7 +32,7 @@ pub(crate) use cache::{CachedTable, Recent, TableCache};
 /// [`Error::TypeMismatch`].
 pub struct TableDefinition<'n, K, V> {
     name: &'n str,
-    encoded: bool,
+    pub(crate) encoded: bool,
     /// Covariant in both: the types say what goes in and out, nothing is stored.
     types: PhantomData<fn() -> (K, V)>,
 }

@@ -336,7 +336,7 @@ impl Transaction {
 
     /// Runs an operation on a table, with what was encoded for it: a key and a value.
     #[inline]
-    fn on<K: Key, V: Value, R>(
+    pub(crate) fn on<K: Key, V: Value, R>(
         &mut self,
         table: &TableDefinition<'_, K, V>,
         operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<R, TxnError>,

@@ -27,34 +27,40 @@ pub(crate) struct Steps<'d> {
 /// A table of a plan.
 #[derive(Debug)]
 enum Table<'d> {
-    Found(Cow<'d, TableInfo>),
-    /// It is not there, and is made by the transaction that follows the plan, which waits as its options say.
-    Absent {
-        name: String,
-        key_type: Cow<'static, str>,
-        value_type: Cow<'static, str>,
+    Found {
+        info: Cow<'d, TableInfo>,
+        /// Whether it was named by [`TableDefinition::encoded`], which makes none.
+        encoded: bool,
     },
+    /// It is not there, and is made by the transaction that follows the plan, which waits as its options say.
+    Absent { name: String, key_type: Cow<'static, str>, value_type: Cow<'static, str> },
 }
 
 impl Table<'_> {
     fn into_owned(self) -> Table<'static> {
         match self {
-            Table::Found(info) => Table::Found(Cow::Owned(info.into_owned())),
+            Table::Found { info, encoded } => Table::Found { info: Cow::Owned(info.into_owned()), encoded },
             Table::Absent { name, key_type, value_type } => Table::Absent { name, key_type, value_type },
         }
     }
 
     /// Makes it for a transaction, if it is not there, or no longer.
     fn resolve(&mut self, tx: &mut Transaction) -> Result<()> {
-        let table = match self {
-            Table::Absent { name, key_type, value_type } => tx.named_table(name, (key_type, value_type))?,
-            Table::Found(info) if info.is_dropped() => {
-                let TableDescription { name, key_type, value_type } = TableDescription::of(info);
-                tx.named_table(&name, (&key_type, &value_type))?
+        let (table, encoded) = match self {
+            Table::Absent { name, key_type, value_type } => {
+                (tx.named_table(name, (key_type, value_type))?, false)
             }
-            Table::Found(_) => return Ok(()),
+            Table::Found { info, .. } if !info.is_dropped() => return Ok(()),
+            Table::Found { info, encoded: true } => {
+                let definition = TableDefinition::encoded(info.name());
+                (tx.on(&definition, |_, table, _, _| Ok(table.clone()))?, true)
+            }
+            Table::Found { info, encoded: false } => {
+                let TableDescription { name, key_type, value_type } = TableDescription::of(info);
+                (tx.named_table(&name, (&key_type, &value_type))?, false)
+            }
         };
-        *self = Table::Found(Cow::Owned(table));
+        *self = Table::Found { info: Cow::Owned(table), encoded };
         Ok(())
     }
 }
@@ -134,7 +140,9 @@ impl<'d> Steps<'d> {
     ) -> Result<usize> {
         let found = database.inner().find_table(table)?;
         let is_same = |known: &Table<'d>| match (known, &found) {
-            (Table::Found(known), Some(found)) => known.is_same(&found.info),
+            (Table::Found { info, encoded }, Some(found)) => {
+                *encoded == table.encoded && info.is_same(&found.info)
+            }
             (Table::Absent { name, key_type, value_type }, None) => {
                 name == table.name() && *key_type == K::type_name() && *value_type == V::type_name()
             }
@@ -143,9 +151,12 @@ impl<'d> Steps<'d> {
         if let Some(place) = self.tables.iter().position(is_same) {
             return Ok(place);
         }
+        let found = found.map(|found| match found {
+            Cow::Borrowed(cached) => Cow::Borrowed(&cached.info),
+            Cow::Owned(cached) => Cow::Owned(cached.info),
+        });
         self.tables.push(match found {
-            Some(Cow::Borrowed(cached)) => Table::Found(Cow::Borrowed(&cached.info)),
-            Some(Cow::Owned(cached)) => Table::Found(Cow::Owned(cached.info)),
+            Some(info) => Table::Found { info, encoded: table.encoded },
             None => Table::Absent {
                 name: table.name().to_owned(),
                 key_type: K::type_name(),
@@ -163,7 +174,7 @@ impl<'d> Steps<'d> {
 
     /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
-        self.tables.retain(|table| matches!(table, Table::Found(info) if !info.is_dropped()));
+        self.tables.retain(|table| matches!(table, Table::Found { info, .. } if !info.is_dropped()));
         self.bytes.clear();
         self.steps.clear();
         self
@@ -173,7 +184,7 @@ impl<'d> Steps<'d> {
     pub(super) fn foresee(&mut self, tx: &mut Transaction) -> Result<()> {
         self.tables.iter_mut().try_for_each(|table| table.resolve(tx))?;
         let info = |table: usize| match &self.tables[table] {
-            Table::Found(info) => info,
+            Table::Found { info, .. } => info,
             Table::Absent { .. } => unreachable!("all tables were found or made"),
         };
         self.steps.iter().try_for_each(|step| {

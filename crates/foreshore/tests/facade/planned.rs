@@ -841,3 +841,15 @@ fn a_table_that_was_dropped_since_it_was_named_is_made() {
     let found = db.transact(|tx| Ok([tx.get(NUMBERS, 0)?, tx.get(NUMBERS, 1)?])).unwrap();
     assert_eq!(found, [None, Some(5)]);
 }
+
+/// It was made, too, though such a definition never makes one; one that is there again serves, whatever its types.
+#[test]
+fn a_table_without_types_that_was_dropped_since_it_was_named_is_not_made() {
+    let db = filled(&[], 3);
+    let [gone, again] = [(); 2].map(|()| db.plan().read(TableDefinition::encoded("numbers"), &b"key"[..]));
+    db.drop_table("numbers").unwrap();
+    assert!(matches!(gone.run(|_| Ok(())), Err(Error::NoSuchTable { .. })));
+    assert!(db.tables().unwrap().is_empty());
+    db.create_table("numbers", "str", "bytes").unwrap();
+    again.run(|_| Ok(())).unwrap();
+}
