@@ -158,7 +158,8 @@ impl Salvage {
         table: &SalvageTable,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<SalvagedRows> {
-        match self.inner.tables().get(table.index) {
+        let found = self.inner.tables().get(table.index);
+        match found.filter(|found| found.name() == table.name) {
             Some(table) => {
                 let rows = self.inner.rows(table, &mut each);
                 rows.map_err(|error| Error::from_storage(error, &self.path))

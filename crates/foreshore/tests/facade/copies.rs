@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use foreshore::{Database, Error, TableDefinition};
+use foreshore::{Database, Error, Salvage, TableDefinition};
 use foreshore_env::disk::{Disk, OpenMode, RealDisk};
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
@@ -236,4 +236,21 @@ fn who_reads_only_does_not_wait_for_a_decision() {
     let db = Database::open(&path).unwrap();
     db.commit_prepared("id").unwrap();
     assert_eq!(db.transact(|tx| tx.get(ACCOUNTS, "account 1")).unwrap(), Some(7));
+}
+
+/// The one with the same number was read in its place.
+#[test]
+fn what_is_salvaged_has_no_tables_of_others() {
+    let home = tempfile::tempdir().unwrap();
+    let [one, other] = [("one", ACCOUNTS), ("other", OTHER)].map(|(name, table)| {
+        let db = Database::open(home.path().join(name)).unwrap();
+        db.transact(|tx| tx.put(table, name, 1)).unwrap();
+        db.close().unwrap();
+        drop(db);
+        Salvage::open(home.path().join(name)).unwrap()
+    });
+    let table = &one.tables()[0];
+    assert_eq!(one.rows(table, |_, _| ControlFlow::Continue(())).unwrap().rows, 1);
+    let strange = other.rows(table, |_, _| panic!("it is another one"));
+    assert!(matches!(strange, Err(Error::NoSuchTable { .. })), "{strange:?}");
 }
