@@ -225,6 +225,9 @@ impl Database {
     /// The transactions that wait for a lock ([`Transaction::id`](crate::Transaction::id)), each with the number of the
     /// wait that it is in ([`WaitView::number`]): for those who look often. Takes no lock and no latch.
     pub fn waiters(&self) -> Vec<(u64, u64)> {
+        if self.engine().is_forked() {
+            return Vec::new();
+        }
         self.lock_manager().waiters().into_iter().map(|(txn, number)| (txn.0, number)).collect()
     }
 

@@ -273,6 +273,9 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
     let serving = db.serve(&lazy, [Counts]).unwrap();
     let submitted = db.plan().write(TABLE, 1).submit(|tx| tx.put(TABLE, 1, 5).map(drop)).unwrap();
     let polled = db.plan().write(TABLE, 1).submit(|tx| tx.put(TABLE, 1, 6).map(drop)).unwrap();
+    while db.waiters().is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
 
     let (there, report_at) = (db.clone(), directory.path().join("report"));
     let (report, mut command) = (report_at.clone(), Command::new("true"));
@@ -326,7 +329,8 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
                 },
             }
         }
-        if !db.locks().locks.is_empty() || !db.waits_for().waits.is_empty() || !db.deadlocks().is_empty() {
+        let waits = !db.waits_for().waits.is_empty() || !db.waiters().is_empty();
+        if !db.locks().locks.is_empty() || waits || !db.deadlocks().is_empty() {
             report_of.push_str("locks are shown\n");
         }
         let none = (db.stats().commits, db.log_retention().used_bytes, db.partition_stats().messages);
