@@ -44,7 +44,7 @@ pub(crate) fn visit(
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> Result<(), TxnError> {
     if is_empty(bounds) {
-        return Ok(());
+        return txn.check_usable();
     }
     let mut position = txn.cursor(table, bounds, direction, LockKind::Shared)?;
     while let Some(flow) = txn.visit(&mut position, &mut visit)? {
@@ -101,6 +101,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
         let position = if is_empty(as_slices(bounds)) {
+            tx.check_usable()?;
             None
         } else {
             let cursor = tx.txn().cursor(&table, as_slices(bounds), direction, lock);
@@ -133,7 +134,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
 
     #[inline]
     fn step(&mut self, tx: &mut Transaction) -> Result<bool> {
-        let Some(position) = &mut self.position else { return Ok(false) };
+        let Some(position) = &mut self.position else { return tx.check_usable().map(|()| false) };
         tx.txn().advance(position).map_err(|error| tx.fail(error))
     }
 

@@ -308,7 +308,7 @@ impl Transaction {
         self.on(&table, |txn, table, _, _| txn.lock_table(table, lock.mode()))
     }
 
-    /// The isolation of the operations that follow.
+    /// The isolation of the operations that follow; a cursor keeps that under which it was made.
     pub fn set_isolation(&mut self, isolation: Isolation) {
         self.asker.txn.set_isolation(isolation);
     }
@@ -349,6 +349,11 @@ impl Transaction {
     /// A table by its name and types, made if it is not there.
     pub(crate) fn named_table(&mut self, name: &str, types: (&str, &str)) -> Result<TableInfo> {
         self.database.named_table(name, types, Some(&mut self.asker))
+    }
+
+    /// For an operation that has nothing to do: whether another one would be refused.
+    pub(crate) fn check_usable(&mut self) -> Result<()> {
+        self.asker.check_usable(&self.database)
     }
 
     #[cold]

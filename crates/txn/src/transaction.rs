@@ -346,7 +346,7 @@ impl Txn {
 
     /// Whether operations are allowed.
     #[inline]
-    pub(crate) fn check_usable(&self) -> Result<(), TxnError> {
+    pub fn check_usable(&self) -> Result<(), TxnError> {
         if self.failed.is_some() || self.away {
             return Err(TxnError::Failed);
         }

@@ -82,7 +82,6 @@ impl Appending<'_> {
         table: TableDefinition<'_, K, V>,
         mut entries: impl Iterator<Item = (K, E)>,
     ) -> Result<()> {
-        let table = self.tx.on(&table, |_, table, _, _| Ok(table.clone()))?;
         // Keys and values in one piece; of each pair, where its key ends and where its value does.
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         loop {
@@ -99,8 +98,9 @@ impl Appending<'_> {
                     break;
                 }
             }
+            let table = self.tx.on(&table, |_, table, _, _| Ok(table.clone()))?;
             if ends.is_empty() {
-                return Ok(());
+                return self.tx.check_usable();
             }
             let mut start = 0;
             let pairs = ends.iter().map(|&(key_end, end)| {

@@ -5,7 +5,7 @@ use foreshore_txn::{Txn, TxnError};
 
 use crate::{
     database::Inner,
-    error::{Error, Victim},
+    error::{Error, Result, Victim},
     retention::LogHolder,
 };
 
@@ -20,6 +20,11 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
+    /// For an operation that has nothing to do: whether another one would be refused.
+    pub(super) fn check_usable(&mut self, database: &Inner) -> Result<()> {
+        self.txn.check_usable().map_err(|error| self.fail(database, error))
+    }
+
     /// Remembers a deadlock, and makes the caller's error of it, which tells if it is the transaction itself that is in
     /// its way.
     #[cold]

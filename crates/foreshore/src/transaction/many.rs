@@ -103,7 +103,6 @@ impl Transaction {
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let Transaction { asker, database, recent, key: scratch, .. } = self;
-        let table = database.table(&table, asker, recent)?;
         let (mut keys, mut done) = (keys.into_iter().fuse(), 0);
         loop {
             scratch.clear();
@@ -117,8 +116,9 @@ impl Transaction {
                 }
                 count += 1;
             }
+            let table = database.table(&table, asker, recent)?;
             if count == 0 {
-                return Ok(());
+                return asker.check_usable(database);
             }
             let (mut encoded, mut start) = ([&[][..]; KEYS_TOGETHER], 0);
             for (key, end) in encoded.iter_mut().zip(&ends[..count]) {

@@ -767,6 +767,28 @@ fn what_is_rolled_back_while_the_database_is_closed_is_gone() {
     }
 }
 
+/// What has nothing to do was done.
+#[test]
+fn a_cancelled_transaction_does_not_even_nothing() {
+    const NOTHING: (Bound<u32>, Bound<u32>) = (Bound::Excluded(5), Bound::Excluded(5));
+    let (_directory, db) = filled();
+    let mut tx = db.begin().unwrap();
+    let mut cursor = tx.cursor(NUMBERS, NOTHING, Direction::Ascending).unwrap();
+    tx.cancel_handle().cancel();
+    let results = [
+        tx.get_many(NUMBERS, []).map(drop),
+        tx.append(NUMBERS, [(0, ""); 0]).map(drop),
+        tx.scan(NUMBERS, NOTHING, Direction::Ascending, |_, _| ControlFlow::Continue(())),
+        tx.remove_range(NUMBERS, NOTHING).map(drop),
+        tx.range(NUMBERS, NOTHING).and_then(|mut range| range.next().transpose()).map(drop),
+        tx.cursor(NUMBERS, NOTHING, Direction::Descending).map(drop),
+        cursor.next(&mut tx).map(drop),
+    ];
+    for (number, result) in results.into_iter().enumerate() {
+        assert!(matches!(result, Err(Error::Cancelled)), "{number}: {result:?}");
+    }
+}
+
 #[test]
 fn a_deadline_beyond_all_clocks_is_none() {
     let (_directory, db) = filled();
@@ -786,7 +808,11 @@ fn what_is_refused_makes_no_table() {
     for way in Way::ALL {
         let (long_key, long_value) = (vec![0; MAX_KEY_BYTES + 1], vec![0; MAX_VALUE_BYTES + 1]);
         let key = long_key.clone();
+        let in_many = key.clone();
+        let appended = key.clone();
         assert!(way.run(&db, move |tx| tx.put(BYTES, &key[..], &[][..])).is_err());
+        assert!(way.run(&db, move |tx| tx.get_many(BYTES, [&in_many[..]])).is_err());
+        assert!(way.run(&db, move |tx| tx.append(BYTES, [(&appended[..], &[][..])])).is_err());
         assert!(way.run(&db, move |tx| tx.insert(BYTES, &[1][..], &long_value[..])).is_err());
         assert!(way.run(&db, move |tx| tx.get(BYTES, &long_key[..])).is_err());
         assert_eq!(db.tables().unwrap().len(), before, "{way:?}");
