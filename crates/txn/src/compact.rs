@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use foreshore_base::{PageId, StorageError, TableId};
-use foreshore_btree::{BTree, Relocated, Session};
+use foreshore_btree::{BTree, Relocated, Session, TreeError};
 use foreshore_env::{
     sync::Arc,
     thread,
@@ -158,11 +158,12 @@ impl<'e> Work<'e> {
         }
     }
 
-    /// After a full log: a checkpoint has made room, or the error stands. Any other error stands.
+    /// After a full log: a checkpoint has made room, or the error stands. Any other error stands; a wait that was over
+    /// is told as one for a lock.
     fn make_room(&self, error: StorageError) -> Result<(), TxnError> {
         match error {
             StorageError::LogFull { .. } if self.core().shorten_log()? => Ok(()),
-            error => Err(error.into()),
+            error => Err(TreeError::from(error).into()),
         }
     }
 
@@ -307,6 +308,17 @@ mod tests {
 
     use super::*;
     use crate::EngineOptions;
+
+    /// It was told as an error without a name, and without a next step.
+    #[test]
+    fn a_wait_for_room_in_the_log_that_is_over_is_a_time_out() {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+        let work = Work { engine: &engine, report: CompactReport::default(), progress: &mut |_| {} };
+        let ended = work.make_room(StorageError::WaitEnded { page: PageId(1), cancelled: false });
+        assert!(matches!(ended, Err(TxnError::Lock(LockError::Timeout(_)))), "{ended:?}");
+        engine.close().unwrap();
+    }
 
     /// A compaction that found no room in the log for a root ended there, with all other pages moved and nothing cut.
     #[test]
