@@ -88,16 +88,22 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
 /// What to tell of a backup that failed. A place where something is, is named once. On a full disk it cannot go on, as
 /// one's own work could: what it has copied is in the way of the next.
 fn not_made(error: Error, target: &Path) -> CliError {
-    let occupied = match &error {
-        Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
-            Some("is not empty, and a backup needs a directory of its own")
-        }
-        Error::Io { source, .. } if source.kind() == ErrorKind::NotADirectory => Some("is not a directory"),
+    let another = "name a directory that is absent or empty";
+    let no_place = match &error {
+        Error::Io { path, source, .. } => match source.kind() {
+            ErrorKind::AlreadyExists => {
+                Some(("is not empty, and a backup needs a directory of its own", another))
+            }
+            ErrorKind::NotADirectory => Some(("is not a directory", another)),
+            ErrorKind::InvalidInput if path == target => {
+                Some(("lies in the database that is copied", "name a place beside it"))
+            }
+            _ => None,
+        },
         _ => None,
     };
-    if let Some(complaint) = occupied {
-        let message = format!("{} {complaint}", target.display());
-        return CliError::usage(message, "name a directory that is absent or empty");
+    if let Some((complaint, hint)) = no_place {
+        return CliError::usage(format!("{} {complaint}", target.display()), hint);
     }
     match &error {
         Error::DiskFull { action, path, reason } => CliError::Retold {

@@ -83,14 +83,18 @@ impl Directory {
             let name = format!("foreshore-{purpose}-{}-{:016x}", process::id(), random::seed());
             return Ok(Directory::new(std::env::temp_dir().join(name), Fate::Temporary));
         };
-        let occupied = match fs::read_dir(path) {
-            Ok(mut entries) => entries.next().is_some(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        let complaint = match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => Some(format!("is not empty, and {purpose} loads its own data")),
+            Ok(false) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Some("is not a directory".to_owned())
+            }
             Err(error) => return Err(CliError::io(format!("use the directory {}", path.display()))(error)),
         };
-        if occupied {
+        if let Some(complaint) = complaint {
             return Err(CliError::usage(
-                format!("{} is not empty, and {purpose} loads its own data", path.display()),
+                format!("{} {complaint}", path.display()),
                 "name a new directory, or leave out --dir for a temporary one",
             ));
         }

@@ -25,6 +25,18 @@ pub(crate) fn there_twice(name: &str) -> String {
     format!("the field {name:?} occurs twice")
 }
 
+/// What is wrong with a line, whose number is told by whoever has it.
+pub(crate) fn of_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
+/// What is wrong with a field that was read by itself; not where, for nobody sees where in its line it begins.
+pub(crate) fn of_field(name: &str, error: &serde_json::Error) -> String {
+    let told = error.to_string();
+    let what = told.rsplit_once(" at line 1 column ").map_or(told.as_str(), |(what, _)| what);
+    format!("field {name:?}: {what}")
+}
+
 /// Fills an object.
 struct Fields<'m>(&'m mut Map<String, Json>);
 

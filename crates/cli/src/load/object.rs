@@ -21,10 +21,10 @@ impl<'t> Object<'t> {
             [b'[', ..] => {
                 Err("an array begins here; put each of its elements into a line of its own".to_owned())
             }
-            [b'{', ..] => serde_json::from_slice(line).map_err(|error| of_line(&error)),
+            [b'{', ..] => serde_json::from_slice(line).map_err(|error| fields::of_line(&error)),
             _ => Err(match serde_json::from_slice::<Json>(line) {
                 Ok(json) => format!("found {json}"),
-                Err(error) => of_line(&error),
+                Err(error) => fields::of_line(&error),
             }),
         }
     }
@@ -56,7 +56,7 @@ impl<'t> Object<'t> {
         if is_long && matches!(kind, Kind::U128 | Kind::I128) {
             return Ok(text.into());
         }
-        fields::value(text).map_err(|error| format!("field {name:?}: {error}"))
+        fields::value(text).map_err(|error| fields::of_field(name, &error))
     }
 }
 
@@ -86,9 +86,4 @@ impl<'de> Visitor<'de> for Fields {
         }
         Ok(Object(fields))
     }
-}
-
-/// What is wrong with a line, whose number is told by whoever has it.
-fn of_line(error: &serde_json::Error) -> String {
-    error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -7,11 +7,14 @@ use std::io::{BufRead, Read};
 use clap::ValueEnum;
 
 use super::{ends::Ends, object::Object, sink::Sink};
-use crate::{dump::cell::Kind, output::CliError};
+use crate::{dump::cell::Kind, fields, output::CliError};
 
 /// The longest line of JSON, and the longest record of a table, in bytes, with their ends: more than the longest key
 /// and value take when every byte is escaped.
 const LONGEST_LINE: u64 = 128 << 20;
+
+/// What was attempted when the input fails.
+const READ: &str = "read the input";
 
 /// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -169,7 +172,7 @@ fn read_line<'b>(
 ) -> Result<Option<&'b [u8]>, CliError> {
     buffer.clear();
     let length = input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', buffer);
-    let length = length.map_err(CliError::io("read the input"))? as u64;
+    let length = length.map_err(CliError::io(READ))? as u64;
     if length == 0 {
         return Ok(None);
     }
@@ -262,7 +265,7 @@ fn entry(
         Some(name) => match object.raw(name)? {
             quoted if quoted.starts_with('"') => {
                 let unquoted = serde_json::from_str::<String>(quoted);
-                unquoted.map_err(|error| format!("field {name:?}: {error}"))?.into_bytes()
+                unquoted.map_err(|error| fields::of_field(name, &error))?.into_bytes()
             }
             plain => plain.as_bytes().to_vec(),
         },
@@ -288,6 +291,26 @@ mod tests {
         let mut sink = Sink::new(|| panic!("nothing is to be loaded"), 1000, false);
         let read = read(form, io::BufReader::new(input), &columns, &mut sink);
         read.err().map(|error| error.to_string())
+    }
+
+    /// An input that fails was told as a line that cannot be taken, which was one that had been.
+    #[test]
+    fn an_input_that_fails_is_no_bad_line() {
+        struct Fails;
+        impl Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("the disk is gone"))
+            }
+        }
+        for (form, content) in [
+            (Form::Csv, ""),
+            (Form::Csv, "k,v\na,b\n"),
+            (Form::Tsv, "k\tv\na\tb\nc"),
+            (Form::Jsonl, "{\"k\":\"a\",\"v\":\"b\"}\n"),
+        ] {
+            let said = read_all(form, content.as_bytes().chain(Fails)).unwrap();
+            assert_eq!(said, "cannot read the input: the disk is gone", "{form:?} {content:?}");
+        }
     }
 
     #[test]

@@ -54,11 +54,17 @@ impl Place {
                 Ok(Place::Stdout)
             };
         }
-        let trouble = || format!("use {}", target.display());
+        let trouble = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotADirectory if !lines => CliError::usage(
+                format!("{} is not a directory", target.display()),
+                "name a directory that is absent or empty",
+            ),
+            _ => CliError::io(format!("use {}", target.display()))(error),
+        };
         let mut whole = target.to_owned();
         match fs::symlink_metadata(target) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(CliError::io(trouble())(error)),
+            Err(error) => return Err(trouble(error)),
             Ok(_) if lines => {
                 return Err(CliError::usage(
                     format!("{} is there already, and is not written over", target.display()),
@@ -66,7 +72,7 @@ impl Place {
                 ));
             }
             Ok(_) => {
-                if fs::read_dir(target).map_err(CliError::io(trouble()))?.next().is_some() {
+                if fs::read_dir(target).map_err(trouble)?.next().is_some() {
                     return Err(CliError::usage(
                         format!(
                             "{} is not empty, and what is saved must not be mixed with other things",
@@ -76,7 +82,7 @@ impl Place {
                     ));
                 }
                 // A link to it stays.
-                whole = fs::canonicalize(target).map_err(CliError::io(trouble()))?;
+                whole = fs::canonicalize(target).map_err(trouble)?;
                 if std::env::current_dir().is_ok_and(|current| current == whole) {
                     return Err(CliError::usage(
                         "you are in that directory, which would be replaced by another",

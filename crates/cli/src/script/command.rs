@@ -277,7 +277,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Command, Malformed> {
         code: "malformed",
         message,
     };
-    complete.map_err(|error| malformed(format!("not a JSON object: {error}")))?;
+    complete.map_err(|error| malformed(format!("not a JSON object: {}", fields::of_line(&error))))?;
     let id = id.clone().map_err(malformed)?;
     let session = session.clone().map_err(malformed)?;
     let Some(Json::String(name)) = fields.remove("op") else {
@@ -385,6 +385,7 @@ mod tests {
         for (line, part) in [
             ("", "not a JSON object"),
             ("[]", "not a JSON object"),
+            (r#"{"op":}"#, "expected value at column 7"),
             ("{}", "\"op\" is missing"),
             (r#"{"op":7}"#, "\"op\" is missing"),
             (r#"{"op":"drop"}"#, "no op \"drop\""),

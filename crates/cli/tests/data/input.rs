@@ -142,6 +142,19 @@ fn a_program_is_told_which_line() {
     assert_eq!((&error["code"], &error["line"]), (&"bad_line".into(), &3.into()), "{error}");
 }
 
+/// Whatever the line was, a field of it was wrong "at line 1", too.
+#[test]
+fn what_is_wrong_with_a_field_is_of_its_line() {
+    let scene = Scene::new();
+    scene.write("own.jsonl", "{\"k\":\"a\"}\n{\"k\":\"\\ud800\"}\n");
+    let said = scene.fail("load db own.jsonl --key-column k");
+    assert!(said.contains("line 2: field \"k\": ") && !said.contains(" at line "), "{said}");
+    let head = "{\"table\":\"t\",\"key_type\":\"u64\",\"value_type\":\"f64\"}\n";
+    scene.write("dump.jsonl", format!("{head}{{\"key\":1,\"value\":1e999}}\n"));
+    let said = scene.fail("load db dump.jsonl");
+    assert!(said.contains("line 2: field \"value\": ") && !said.contains(" at line "), "{said}");
+}
+
 /// Nobody knows which of them is meant, and one would be gone without a word. Within a field that is stored as it
 /// stands, nothing is.
 #[test]

@@ -265,13 +265,17 @@ fn what_is_not_there_is_told_with_the_next_step() {
         (&["backup", "absent", "copy"], "; check the path"),
         (&["backup", "shop", "nowhere/copy"], "; check the path"),
         (&["backup", "shop", "file"], "next: name a directory"),
+        (&["backup", "shop", "shop"], "next: name a place beside it"),
+        (&["backup", "shop", "shop/copy"], "next: name a place beside it"),
         (&["salvage", "absent", "saved"], "; name a database"),
         (&["salvage", "shop", "nowhere/saved"], "; check the path"),
-        (&["salvage", "shop", "file"], "next: check the path"),
+        (&["salvage", "shop", "file"], "next: name a directory"),
+        (&["salvage", "shop", "file/saved"], "next: name a directory"),
+        (&["salvage", "shop", "shop/saved"], "next: name a place beside it"),
         (&["script", "file"], "; name a database"),
         (&["report", "absent"], "next: foreshore experiment run"),
-        (&["bench", "tpcb", "--dir", "file"], "next: check the path"),
-        (&["torture", "--seconds", "1", "--dir", "file"], "next: check the path"),
+        (&["bench", "tpcb", "--dir", "file"], "next: name a new directory"),
+        (&["torture", "--seconds", "1", "--dir", "file"], "next: name a new directory"),
         (&["experiment", "run", "6.2", "--quick", "--out", "file"], "next: check the path"),
         (&["restore", "shop", "copy"], "foreshore backup BACKUP DIR"),
     ] {
@@ -282,6 +286,29 @@ fn what_is_not_there_is_told_with_the_next_step() {
     }
     let output = foreshore_in(directory.path(), &["load", "shop", "absent.csv", "--json"]);
     assert!(failure(&output)["message"].as_str().unwrap().ends_with("next: check the path"));
+}
+
+/// A place of its own that is none had another code with each command.
+#[test]
+fn a_place_that_cannot_be_used_is_wrong_usage_for_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Database::open(directory.path().join("shop")).unwrap());
+    std::fs::write(directory.path().join("file"), "").unwrap();
+    for arguments in [
+        &["backup", "shop", "file"][..],
+        &["backup", "shop", "shop"],
+        &["backup", "shop", "shop/copy"],
+        &["salvage", "shop", "file"],
+        &["salvage", "shop", "shop"],
+        &["salvage", "shop", "shop/saved"],
+        &["bench", "tpcb", "--dir", "file"],
+        &["bench", "tpcb", "--dir", "shop"],
+        &["torture", "--seconds", "1", "--dir", "file"],
+        &["torture", "--seconds", "1", "--dir", "shop"],
+    ] {
+        let output = foreshore_in(directory.path(), &[arguments, &["--json"]].concat());
+        assert_eq!(failure(&output)["code"], "usage", "{arguments:?}");
+    }
 }
 
 #[test]

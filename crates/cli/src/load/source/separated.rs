@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value as Json;
 
-use super::{BYTE_ORDER_MARK, Columns, LONGEST_LINE, at_line};
+use super::{BYTE_ORDER_MARK, Columns, LONGEST_LINE, READ, at_line};
 use crate::{dump::cell::Kind, load::sink::Sink, output::CliError};
 
 /// Reads everything into the sink.
@@ -20,13 +20,13 @@ pub(super) fn read(
 ) -> Result<(), CliError> {
     let place = Place::default();
     // It belongs to no field.
-    let ahead = input.fill_buf().map_err(|error| at_line(1, format_args!("cannot be read: {error}")))?;
+    let ahead = input.fill_buf().map_err(CliError::io(READ))?;
     if ahead.starts_with(BYTE_ORDER_MARK) {
         input.consume(BYTE_ORDER_MARK.len());
     }
     let lines = ByLines { input, place: &place, ended: false, separator, at: At::Start };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(lines);
-    let headers = reader.headers().map_err(|error| csv_error(place.line(), &error))?.clone();
+    let headers = reader.headers().map_err(|error| csv_error(place.line(), error))?.clone();
     if headers.is_empty() {
         return Err(CliError::usage("the file is empty", "the first line must name the columns"));
     }
@@ -46,7 +46,7 @@ pub(super) fn read(
     let mut row = csv::StringRecord::new();
     loop {
         place.begin_record();
-        if !reader.read_record(&mut row).map_err(|error| csv_error(place.line(), &error))? {
+        if !reader.read_record(&mut row).map_err(|error| csv_error(place.line(), error))? {
             return Ok(());
         }
         check_quotation(&row, &place)?;
@@ -211,13 +211,13 @@ impl<I: BufRead> Read for ByLines<'_, I> {
         let given = if first.get().is_none() { 0 } else { bytes.get() + count as u64 };
         bytes.set(given);
         if given > LONGEST_LINE {
-            return Err(io::Error::other(format!("a record is longer than {LONGEST_LINE} bytes")));
+            return Err(complaint(format!("a record is longer than {LONGEST_LINE} bytes")));
         }
         for byte in &buffer[..count] {
             self.at = self.at.behind(*byte, self.separator);
             if self.at == At::Astray {
                 let line = self.place.last.get();
-                return Err(io::Error::other(format!(
+                return Err(complaint(format!(
                     "in line {line}, text follows the end of a quoted field; write a quotation mark that belongs to the text twice"
                 )));
             }
@@ -239,14 +239,21 @@ fn object<'r>(columns: impl Iterator<Item = (usize, (&'r str, &'r str))>) -> Str
     text
 }
 
+/// What is wrong with the text itself; all other errors are those of whoever gives it.
+fn complaint(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 #[cold]
-fn csv_error(line: u64, error: &csv::Error) -> CliError {
-    match error.kind() {
+fn csv_error(line: u64, error: csv::Error) -> CliError {
+    let told = error.to_string();
+    match error.into_kind() {
         csv::ErrorKind::Utf8 { err, .. } => at_line(
             line,
             format_args!("column {} is not UTF-8; convert the file, for example with iconv", err.field() + 1),
         ),
-        csv::ErrorKind::Io(error) => at_line(line, format_args!("cannot be read: {error}")),
-        _ => at_line(line, error),
+        csv::ErrorKind::Io(cause) if cause.kind() != io::ErrorKind::InvalidData => CliError::io(READ)(cause),
+        csv::ErrorKind::Io(cause) => at_line(line, format_args!("cannot be read: {cause}")),
+        _ => at_line(line, told),
     }
 }
