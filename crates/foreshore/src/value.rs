@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use foreshore_base::{limits::MAX_VALUE_BYTES, tuple_coding};
+use foreshore_base::tuple_coding;
 
 /// Bytes that do not decode as the value type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -178,9 +178,9 @@ impl<const N: usize> Value for [u8; N] {
 }
 
 /// Appends a length and bytes. A string whose length does not fit the field is far above the limit of a value; it is
-/// cut to just above that limit, so that the write is refused whatever else the value holds.
+/// cut, and the write is refused whatever else the value holds.
 fn encode_counted(bytes: &[u8], out: &mut Vec<u8>) {
-    let bytes = &bytes[..bytes.len().min(MAX_VALUE_BYTES + 1)];
+    let bytes = &bytes[..bytes.len().min(u32::MAX as usize)];
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -308,6 +308,7 @@ tuple_coding!(Value, ValueDecodeError: A 0, B 1, C 2, D 3, E 4, F 5, G 6; H 7);
 
 #[cfg(test)]
 mod tests {
+    use foreshore_base::limits::MAX_VALUE_BYTES;
     use proptest::prelude::*;
 
     use super::*;
@@ -344,6 +345,14 @@ mod tests {
             let _ = <(u64, &str)>::decode(&bytes);
             let _ = <Option<Option<u16>>>::decode(&bytes);
         }
+    }
+
+    /// Texts were cut where no value may be longer; but their encoding is also for whoever stores it elsewhere.
+    #[test]
+    fn texts_that_are_no_value_s_last_have_their_full_length() {
+        let text = "x".repeat(MAX_VALUE_BYTES + 10);
+        let (back, number) = <(&str, u8)>::decode(&encoded(&(text.as_str(), 7_u8))).unwrap();
+        assert!(back == text && number == 7, "{} bytes", back.len());
     }
 
     #[test]
