@@ -5,4 +5,5 @@ mod campaign;
 mod contract;
 mod history;
 mod isolation;
+mod model;
 mod ways;
