@@ -111,7 +111,7 @@ impl<C: Client> Task<C> {
             deadline: options.deadline_from_now(),
             options,
             patience,
-            patience_ends: from_now(patience),
+            patience_ends: patience.map(|most| Instant::now() + most),
             body_limit: None,
             planner,
             client,
@@ -150,7 +150,7 @@ impl<C: Client> Task<C> {
         self.planner = again.planner;
         self.options = again.options;
         self.deadline = self.options.deadline_from_now();
-        self.patience_ends = from_now(self.patience);
+        self.patience_ends = self.patience.map(|most| Instant::now() + most);
         self.age = None;
         self.failures = Failures::default();
         (self.refused, self.lets_pass, self.finds_no_place) = (None, None, None);
@@ -287,11 +287,6 @@ impl<C: Client> Task<C> {
             Then::End(ended) => self.end(ended),
         }
     }
-}
-
-/// What is later than now by so much; nothing if that is beyond what a clock can say.
-fn from_now(after: Option<Duration>) -> Option<Instant> {
-    Instant::now().checked_add(after?)
 }
 
 impl<C: Client> Job for Task<C> {
