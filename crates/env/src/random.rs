@@ -28,3 +28,29 @@ impl Xorshift {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 }
+
+#[cfg(all(test, unix, not(any(foreshore_loom, foreshore_sim))))]
+mod tests {
+    use std::{fs, os::unix::process::CommandExt, process::Command};
+
+    use super::seed;
+
+    /// Forks of one thread drew the same seeds, one after the other: of two that made a database each, both had the same
+    /// identity, and the file of one passed for that of the other.
+    #[test]
+    fn forks_of_one_thread_draw_different_seeds() {
+        let directory = tempfile::tempdir().unwrap();
+        // What this thread draws from, its forks have as well.
+        let mut seeds = vec![seed()];
+        for name in ["one", "other"] {
+            let path = directory.path().join(name);
+            let (drawn, mut command) = (path.clone(), Command::new("true"));
+            // SAFETY: in the fork it draws a number and writes a file; it takes no lock of another thread.
+            unsafe { command.pre_exec(move || fs::write(&drawn, seed().to_le_bytes())) };
+            assert!(command.status().unwrap().success());
+            seeds.push(u64::from_le_bytes(fs::read(path).unwrap().try_into().unwrap()));
+        }
+        seeds.sort_unstable();
+        assert!(seeds.is_sorted_by(|one, other| one < other), "{seeds:x?}");
+    }
+}

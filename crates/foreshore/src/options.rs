@@ -50,8 +50,8 @@ pub struct Options {
     /// Whether the system gives the pool all of its memory when the database is opened. Otherwise it does when pages are
     /// first used, a few MiB ahead of them: memory that is never needed is never taken, but transactions that bring new
     /// pages pay for it until the pool has been full once. To open a database takes a tenth of a second longer for each
-    /// GiB then, two seconds where a virtual machine has to get the memory from its host. Linux only; elsewhere it
-    /// changes nothing. Default: false.
+    /// GiB then, two seconds where a virtual machine has to get the memory from its host. Linux only, from 5.14
+    /// on; elsewhere it changes nothing. Default: false.
     pub prefault: bool,
     /// How the buffer pool finds pages. Default: page_table.
     pub translation: Translation,

@@ -374,3 +374,27 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
     assert_eq!([2, 3, 4, 10, 11, 50].map(now), [2, 3, 4, 10, 11, 50].map(Some));
     assert!([5, 6].map(Some).contains(&now(1)));
 }
+
+/// Two forks of one thread that made a database each gave both the same identity: what checksums are seeded with.
+#[test]
+fn databases_that_forks_make_are_strangers() {
+    let directory = tempfile::tempdir().unwrap();
+    // What this thread draws from is there before it forks.
+    open(&directory.path().join("own")).close().unwrap();
+    for (name, value) in [("one", 1), ("other", 2)] {
+        let path = directory.path().join(name);
+        // SAFETY: as above.
+        let child = unsafe { fork() };
+        if child == 0 {
+            let db = open(&path);
+            let made = db.transact(|tx| tx.put(TABLE, 1, value).map(drop)).is_ok() && db.close().is_ok();
+            // SAFETY: it ends this process, with nothing to be undone.
+            unsafe { _exit(i32::from(!made)) };
+        }
+        assert_eq!(status_of(child), 0);
+    }
+    let path = directory.path().join("one");
+    fs::copy(directory.path().join("other/data"), path.join("data")).unwrap();
+    let opened = Database::open(&path).and_then(|db| db.transact(|tx| tx.get(TABLE, 1)));
+    assert!(opened.is_err(), "a stranger's file passed, and has {opened:?}");
+}

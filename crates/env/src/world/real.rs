@@ -328,10 +328,9 @@ pub mod hint {
     /// Gives the system a piece of advice that does not change what memory holds.
     #[cfg(target_os = "linux")]
     fn advise<T>(elements: &[T], advice: rustix::mm::Advice) {
-        /// Advice is for whole pages of memory.
-        const MEMORY_PAGE: usize = 4096;
         let start = elements.as_ptr().cast::<u8>();
-        let skipped = start.align_offset(MEMORY_PAGE);
+        // Advice is for whole pages of memory.
+        let skipped = start.align_offset(rustix::param::page_size());
         if let Some(bytes) = size_of_val(elements).checked_sub(skipped) {
             let start = start.wrapping_add(skipped).cast_mut().cast();
             // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no
@@ -373,10 +372,21 @@ pub mod hint {
 #[doc(inline)]
 pub use std::thread_local;
 
-/// A number that nobody foresees.
+/// A number that nobody foresees, nor draws as well. The standard library's come from what a thread has drawn once, and
+/// its forks have, too.
 pub(crate) fn entropy() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::rand::{GetRandomFlags, getrandom};
+        let mut bytes = [0; size_of::<u64>()];
+        if getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(bytes.len()) {
+            return u64::from_ne_bytes(bytes);
+        }
+    }
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
 }
 
 #[cfg(all(test, target_os = "linux"))]
