@@ -194,6 +194,12 @@ impl HybridLatch {
         Ok(self.exclusive_guard())
     }
 
+    /// Shared, if that needs no waiting and passes nobody who waits: one attempt, as [`shared`](Self::shared) begins.
+    #[inline]
+    pub fn shared_now(&self) -> Option<SharedGuard<'_>> {
+        self.enter_shared_fast().then(|| SharedGuard::new(self))
+    }
+
     /// Shared, unless somebody holds the latch exclusively. Does not look at who waits.
     #[inline]
     pub fn try_shared(&self) -> Option<SharedGuard<'_>> {

@@ -61,7 +61,7 @@ impl BufferPool {
     #[inline]
     pub fn shared_within(&self, id: PageId, patience: Patience<'_>) -> Result<SharedPage<'_>> {
         if let Some(place) = self.resident(id)
-            && let Some(guard) = place.frame.latch.try_shared()
+            && let Some(guard) = place.frame.latch.shared_now()
             && place.frame.holds(id)
         {
             place.frame.touch();

@@ -8,6 +8,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
+use foreshore_latch::Patience;
 use foreshore_testkit::{CrashMode, Running};
 use foreshore_wal::Urgency;
 
@@ -226,4 +227,32 @@ fn horizons_only_rise() {
         assert!(horizon > last && horizon <= world.log.tail());
         last = horizon;
     }
+}
+
+/// Readers that share a page one after the other, so that at any time somebody does, passed whoever waited to change it:
+/// he was told after a minute that the page could not be latched.
+#[test]
+fn a_stream_of_sharers_starves_no_writer() {
+    let world = World::create(16);
+    let page = world.allocate(1).unwrap();
+    let running = Running::default();
+    thread::scope(|scope| {
+        let _guard = running.guard();
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while running.is_on() {
+                    let shared = world.pool.shared(page).unwrap();
+                    thread::sleep(Duration::from_millis(1));
+                    drop(shared);
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(100));
+        let patience =
+            Patience { deadline: Instant::now().checked_add(Duration::from_secs(20)), cancelled: None };
+        for number in 0..10 {
+            let mut page = world.pool.exclusive_within(page, patience).unwrap();
+            world.set_on(&mut page, FIRST, number).unwrap();
+        }
+    });
 }
