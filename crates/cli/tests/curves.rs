@@ -53,8 +53,8 @@ fn spinlocks_collapse_and_queues_do_not() {
 fn the_lock_table_under_one_mutex_collapses() {
     let by = |table: &str, cores: u32| {
         commits_per_s(&format!(
-            "txbench --rows 10 --threads 64 --cores {cores} --profile r810 --durability lazy --set lock_table={table} --seconds 0.012 \
-             --warm-up 0.006 --quiet"
+            "txbench --rows 10 --threads 64 --cores {cores} --profile r810 --durability lazy --set lock_table={table} --seconds 0.004 \
+             --warm-up 0.002 --quiet"
         ))
     };
     let [mutex, staged, latched] =

@@ -572,7 +572,11 @@ fn comparisons_have_bands() {
             "/results",
             "commits_per_s",
         ),
-        (format!("keyrange --existing 0 --threads 12 --rounds 1 {tiny}"), "/results", "commits_per_s"),
+        (
+            "keyrange --existing 0 --threads 12 --rounds 1 --seconds 0.0005 --warm-up 0.0002".to_owned(),
+            "/results",
+            "commits_per_s",
+        ),
         (
             "intent --kind in_table,private --absolute 0 --transactions 3000 --threads 12".to_owned(),
             "/results",
@@ -694,7 +698,7 @@ fn threads_move_to_the_role_that_has_more_to_do() {
             let command = format!(
                 "bench ycsb --profile {profile} --records 4000 --read-percent 100 --execution partitioned --drawn-by engine --in-flight {in_flight} \
                  --durability lazy --device nvram --set pool_bytes=8MiB --set control_threads={control} \
-                 --set execution_threads={execution} --cores {} --set automatic_threads={automatic} --warm-up 0.08 \
+                 --set execution_threads={execution} --cores {} --set automatic_threads={automatic} --warm-up 0.03 \
                  --seconds 0.01 --json --quiet",
                 control + execution
             );

@@ -387,7 +387,9 @@ impl LockTable {
     fn is_place_empty(&self, place: usize) -> bool {
         let requests = &self.requests;
         match &self.queues {
-            Queues::Latched(latched) => latched.beside_place(place, |queue| queue.is_empty(requests)),
+            Queues::Latched(latched) => {
+                latched.is_place_empty(place) || latched.beside_place(place, |queue| queue.is_empty(requests))
+            }
             Queues::Guarded(guarded) => guarded.alone_in_place(place, |queue| queue.is_empty(requests)),
             Queues::Staged(staged) => {
                 staged.is_place_empty(place) || staged.beside_place(place, |queue| queue.is_empty(requests))

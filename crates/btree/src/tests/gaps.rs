@@ -5,7 +5,7 @@
 //! the scan gives must not get through while the scanner runs, whether it comes before the scan or after it. Operations
 //! that had to wait although they change nothing for the scan are counted: that is the precision of the modes.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{collections::BTreeMap, fmt, ops::Bound};
 
 use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::Arc;
@@ -288,7 +288,11 @@ impl Bench {
             let mut writer = self.begin();
             let matters = oracle(look, &model) != oracle(look, &change.applied(&model));
             let outcome = self.change(&mut writer, change);
-            self.count(matters, &outcome, &format!("{look:?}, {between:?}, then {change:?} on {states:?}"));
+            self.count(
+                matters,
+                &outcome,
+                format_args!("{look:?}, {between:?}, then {change:?} on {states:?}"),
+            );
             // What was absent may stay behind as a ghost, which the purge must not take under the scanner's lock.
             self.roll_back(&mut writer, Lsn::ZERO);
             drop(writer);
@@ -312,12 +316,12 @@ impl Bench {
             {
                 assert_eq!(*seen, oracle(look, model), "{look:?} after {change:?} on {states:?}");
             }
-            self.count(matters, &outcome, &format!("{change:?}, then {look:?} on {states:?}"));
+            self.count(matters, &outcome, format_args!("{change:?}, then {look:?} on {states:?}"));
         }
         self.restore(writer, change, states);
     }
 
-    fn count<T>(&mut self, matters: bool, outcome: &Result<T, TreeError>, case: &str) {
+    fn count<T>(&mut self, matters: bool, outcome: &Result<T, TreeError>, case: fmt::Arguments<'_>) {
         self.tally.pairs += 1;
         match (outcome, matters) {
             (Ok(_), false) => {}

@@ -158,7 +158,7 @@ impl Content {
     /// The first place from `offset` on that is no zero; by the block.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let blocks = self.cached.blocks.range(offset / BLOCK_BYTES as u64..);
-        let mut written = blocks.filter(|(_, block)| block.iter().any(|&byte| byte != 0));
+        let mut written = blocks.filter(|(_, block)| ***block != [0; BLOCK_BYTES]);
         written.next().map(|(block, _)| offset.max(block * BLOCK_BYTES as u64))
     }
 

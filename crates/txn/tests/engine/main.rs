@@ -33,8 +33,8 @@ use foreshore_base::{Result, StorageError};
 use foreshore_env::{disk::Disk, sync::Arc, time::Duration};
 use foreshore_testkit::FaultyDisk;
 use foreshore_txn::{
-    BeginOptions, Direction, Durability, Engine, EngineOptions, LockKind, LogOptions, PoolOptions, TableInfo,
-    Txn, TxnError,
+    BeginOptions, Direction, Durability, Engine, EngineOptions, LockKind, LockOptions, LogOptions,
+    PoolOptions, TableInfo, Txn, TxnError,
 };
 
 /// Keys and values, in order.
@@ -58,6 +58,8 @@ fn tiny() -> EngineOptions {
             ..LogOptions::default()
         },
         pool: PoolOptions { bytes: 24 * 8192, cleaners: 0, read_ahead: 0, ..PoolOptions::default() },
+        // Many tests open hundreds of engines.
+        locks: LockOptions { buckets: 1 << 10, ..LockOptions::default() },
         node_capacity: 4,
         ..EngineOptions::default()
     }
