@@ -61,7 +61,7 @@ impl Repository {
         }
         repository.ratchet = fs::read_to_string(root.join(RATCHET))?;
         let mut documents: Vec<String> =
-            ["README.md", "ARCHITECTURE.md", "Cargo.toml", "clippy.toml", ".ci/run"]
+            ["README.md", "ARCHITECTURE.md", "Cargo.toml", "clippy.toml", ".ci/run", ".ci/apart"]
                 .map(String::from)
                 .to_vec();
         documents
