@@ -20,6 +20,7 @@ use super::{
 use crate::{
     BenchError,
     engine::{Attempts, Body, Engine, Failure, Outcome, Server, Session, Submitter, TableIndex},
+    named::Named,
     workload::Worker,
 };
 use errors::{facade_error, failure};
@@ -83,6 +84,7 @@ impl ForeshoreEngine {
                 "plans do not commit in pipelines: take another durability, or --execution reconnaissance",
             ));
         }
+        refuse_overruled(options)?;
         let (builder, set) = configured().map_err(failure)?;
         for (setting, overruled) in [("read_only=true", set.read_only), ("create=false", !set.create)] {
             if overruled {
@@ -189,6 +191,24 @@ impl ForeshoreEngine {
         let (plan, known) = foresee(plan, worker, &self.tables, self.everywhere);
         known.then_some(plan)
     }
+}
+
+/// Refuses settings that would stand in the report and mean nothing: each transaction is told otherwise.
+fn refuse_overruled(options: &EngineOptions) -> Result<(), BenchError> {
+    for (name, value) in &options.settings {
+        let told = match name.as_str() {
+            "durability" => options.durability.name(),
+            "isolation" => options.isolation.name(),
+            "execution" if options.execution != Execution::Dynamic => options.execution.name(),
+            _ => continue,
+        };
+        if value.replace('_', "-") != told {
+            return Err(BenchError::invalid(format!(
+                "--set {name}={value} is overruled by --{name}: each transaction is told {told}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Names what a worker has drawn in a plan; whether it could tell.
