@@ -129,12 +129,12 @@ impl Ycsb {
                     "hot records are those of a hot set: choose the distribution hot",
                 ));
             };
-            limit("hot records of a transaction", count.into(), 1, records.min(options.operations.into()))?;
-            if records == options.records && count < options.operations {
-                return Err(BenchError::invalid("all records are hot, and some shall not be"));
-            }
-            if options.touched.is_some() && options.split {
-                return Err(BenchError::invalid("hot records of split partitions are not counted"));
+            // Each partition of which a transaction may take its records has some of both.
+            let partitions = options.touched.map_or(1, |_| options.partitions.into());
+            let most = u64::from(options.operations).min(records / partitions);
+            limit("hot records of a transaction", count.into(), 1, most)?;
+            if options.records - records < partitions && count < options.operations {
+                return Err(BenchError::invalid("all records of a partition are hot, and some shall not be"));
             }
         }
         Ok(Ycsb {
@@ -163,9 +163,8 @@ impl Ycsb {
         TableSpec { index: TableIndex(number as u16), name: "usertable", fixed }
     }
 
-    /// The record that stands for this one in a partition.
-    fn in_partition(&self, record: u64, partition: u64) -> u64 {
-        let partitions = u64::from(self.options.partitions);
+    /// The record that stands for this one in a partition of so many.
+    fn in_partition(&self, record: u64, (partition, partitions): (u64, u64)) -> u64 {
         let moved = record - record % partitions + partition;
         if moved < self.options.records { moved } else { moved - partitions }
     }
@@ -306,13 +305,15 @@ impl Worker for YcsbWorker {
         self.operations.clear();
         let mut hot = HotTurns::of(options);
         for number in 0..options.operations as usize {
-            let mut record = match hot.as_mut() {
-                Some(hot) => hot.choose(&self.operations, &mut self.random),
-                None => chooser.choose(&mut self.random),
+            // Where they come as they come, all are of one.
+            let of = match self.touched.len() {
+                0 => (0, 1),
+                touched => (self.touched[number % touched], options.partitions.into()),
             };
-            if !self.touched.is_empty() {
-                record = self.workload.in_partition(record, self.touched[number % self.touched.len()]);
-            }
+            let record = match hot.as_mut() {
+                Some(hot) => hot.choose(of, &self.operations, &mut self.random),
+                None => self.workload.in_partition(chooser.choose(&mut self.random), of),
+            };
             self.operations.push((record, !self.random.percent(options.read_percent)));
         }
         0
@@ -543,6 +544,36 @@ mod tests {
         }
     }
 
+    /// They were drawn from all partitions and then moved: two of a partition became one, and where the partitions do
+    /// not divide the hot set, hot ones became cold.
+    #[test]
+    fn hot_records_of_partitions_are_counted_too() {
+        for (partitions, touched) in [(4, 1), (8, 1), (12, 1), (16, 1), (16, 2), (12, 2)] {
+            let ycsb = Ycsb::new(YcsbOptions {
+                records: 10_000,
+                partitions,
+                touched: Some(touched),
+                distribution: Distribution::HotSet { records: 64, share: 0 },
+                hot: Some(HotRecords { count: 2, position: HotPosition::First }),
+                ..YcsbOptions::default()
+            });
+            let mut worker = ycsb.unwrap().worker(0, 1, 1);
+            for _ in 0..500 {
+                worker.next();
+                let mut records = Vec::new();
+                worker.foresee(&mut |_, key, _| {
+                    records.push(u64::from_be_bytes(key.try_into().unwrap()));
+                });
+                let is_hot: Vec<bool> = records.iter().map(|record| *record < 64).collect();
+                assert_eq!(is_hot, (0..10).map(|place| place < 2).collect::<Vec<_>>(), "{records:?}");
+                assert_ne!(records[0], records[1], "{partitions} partitions, {touched} of them");
+                let partitions: std::collections::BTreeSet<u64> =
+                    records.iter().map(|record| record % u64::from(partitions)).collect();
+                assert_eq!(partitions.len(), touched as usize);
+            }
+        }
+    }
+
     #[test]
     fn senseless_shapes_are_refused() {
         let with = |change: fn(&mut YcsbOptions)| {
@@ -572,6 +603,20 @@ mod tests {
         assert!(set(records(10), 64).is_ok());
         assert!(set(records(11), 64).is_err() && set(records(3), 2).is_err() && set(records(0), 64).is_err());
         assert!(set(records(2), 100).is_err());
+        // Each of eight partitions has eight hot ones, and none of seven has another if only 94 are hot.
+        let split = |hot, records, partitions| {
+            Ycsb::new(YcsbOptions {
+                records: 100,
+                partitions,
+                touched: Some(1),
+                distribution: Distribution::HotSet { records, share: 50 },
+                hot,
+                ..YcsbOptions::default()
+            })
+        };
+        assert!(split(records(8), 64, 8).is_ok() && split(records(9), 64, 8).is_err());
+        assert!(split(records(10), 93, 7).is_ok() && split(records(9), 94, 7).is_err());
+        assert!(split(records(10), 94, 7).is_ok());
         let uniform = YcsbOptions { hot: records(2), ..YcsbOptions::default() };
         assert!(Ycsb::new(uniform).is_err());
     }

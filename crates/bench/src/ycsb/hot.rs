@@ -69,8 +69,13 @@ impl HotTurns {
         Some(HotTurns { hot, all: options.operations.into(), position, set, records: options.records })
     }
 
-    /// The next record; `before` are those that the transaction has already.
-    pub(super) fn choose(&mut self, before: &[(u64, bool)], random: &mut Random) -> u64 {
+    /// The next record, of this one of so many partitions; `before` are those that the transaction has already.
+    pub(super) fn choose(
+        &mut self,
+        (partition, partitions): (u64, u64),
+        before: &[(u64, bool)],
+        random: &mut Random,
+    ) -> u64 {
         let hot = match self.position {
             HotPosition::First => self.hot > 0,
             HotPosition::Last => self.all <= self.hot,
@@ -78,15 +83,18 @@ impl HotTurns {
             HotPosition::Random => random.below(self.all) < self.hot,
         };
         self.all -= 1;
+        // The records of a partition are every so-many-th one: how many of the first `end` of all are its own.
+        let own = |end: u64| (end - partition).div_ceil(partitions);
+        let (set, all) = (own(self.set), own(self.records));
         if !hot {
-            return self.set + random.below(self.records - self.set);
+            return partition + partitions * (set + random.below(all - set));
         }
         self.hot -= 1;
-        // The set has as many records as are drawn, so one that is not there yet is found soon.
-        let mut record = random.below(self.set);
-        while before.iter().any(|(there, _)| *there == record) {
-            record = (record + 1) % self.set;
+        // Each partition has as many as are drawn, so one that is not there yet is found soon.
+        let mut number = random.below(set);
+        while before.iter().any(|(there, _)| *there == partition + partitions * number) {
+            number = (number + 1) % set;
         }
-        record
+        partition + partitions * number
     }
 }
