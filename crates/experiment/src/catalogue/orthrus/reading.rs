@@ -171,7 +171,7 @@ pub(super) fn read_only_hot(scale: Scale) -> Experiment {
                 1.0,
                 0.97,
                 "slightly above",
-            ).because(Cause::Machine, "it is 10 % behind, with 2,229,000 against 2,468,000: 10,000 records have room in the last cache of a socket, so that hot ones are hardly nearer than others, and the buckets of their locks move from core to core, which no other bucket does so often"),
+            ),
             Claim::at_most(
                 "2PL falls from 60 cores on",
                 rate(WAIT_DIE_LATCHING, at),
