@@ -16,9 +16,10 @@ use crate::{
     BenchError,
     engine::{Attempts, Body, Engine, Failure, Outcome},
     observer::Observer,
+    random::mix,
     runner::{self, Length, RunOptions},
     threads::start,
-    workload::{Worker, Workload},
+    workload::{Check, Worker, Workload, check},
 };
 
 /// Latencies above this are recorded as this.
@@ -30,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How checkpoints are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointOptions {
-    /// Threads, length and seed. The length is that of one half of a round: without checkpoints, then with them.
+    /// Threads, length and seed. The length is that of one half of a round: without checkpoints, or with them.
     pub run: RunOptions,
     /// How often both halves are run.
     pub rounds: u32,
@@ -76,6 +77,10 @@ pub struct CheckpointReport {
     pub checkpoint_pages: f64,
     /// Checkpoints that the engine took by itself in the halves without: with these the comparison says less.
     pub own_checkpoints: u64,
+    /// Whether all checks hold.
+    pub consistent: bool,
+    /// What was checked at the end.
+    pub checks: Vec<Check>,
 }
 
 /// Loads a workload and measures it: see [`CheckpointReport`]. The engine should be told to take no checkpoints by
@@ -103,31 +108,40 @@ pub fn measure_checkpoints(
     runner::load(engine, workload, options.run.threads, options.run.seed, observer)?;
     let watched = Watched::new(engine)?;
     let (mut checkpoints, mut taking, mut pages, mut own) = (0, Duration::ZERO, 0, 0);
-    for round in 0..u64::from(options.rounds) {
-        let run = RunOptions { seed: options.run.seed + round, ..options.run };
+    let mut commits = vec![0; workload.kinds().len()];
+    for half in 0..2 * u64::from(options.rounds) {
+        // Other inputs, or a half would insert what the one before has inserted.
+        let run = RunOptions { seed: mix(options.run.seed.wrapping_add(half)), ..options.run };
         engine.settle()?;
-        let before = counter(engine, "checkpoints");
-        watched.side.store(Side::Without as u64, Ordering::Relaxed);
-        runner::sample(&watched, workload, &run, observer)?;
-        own += counter(engine, "checkpoints") - before;
-
-        engine.settle()?;
-        let before = counter(engine, "pool_sweep_writes");
-        watched.side.store(Side::Between as u64, Ordering::Relaxed);
-        let stop = AtomicBool::new(false);
-        let taken = thread::scope(|scope| {
-            let taker = start(scope, "the thread that takes checkpoints", || {
-                watched.take_checkpoints(&stop, options.rest)
+        // Without and with, with and without: neither comes always after the other.
+        let sample = if matches!(half % 4, 0 | 3) {
+            let before = counter(engine, "checkpoints");
+            watched.side.store(Side::Without as u64, Ordering::Relaxed);
+            let sample = runner::sample(&watched, workload, &run, observer)?;
+            own += counter(engine, "checkpoints") - before;
+            sample
+        } else {
+            let before = counter(engine, "pool_sweep_writes");
+            watched.side.store(Side::Between as u64, Ordering::Relaxed);
+            let stop = AtomicBool::new(false);
+            let (sampled, taken) = thread::scope(|scope| -> Result<_, BenchError> {
+                let taker = start(scope, "the thread that takes checkpoints", || {
+                    watched.take_checkpoints(&stop, options.rest)
+                })?;
+                let sampled = runner::sample(&watched, workload, &run, observer);
+                stop.store(true, Ordering::Relaxed);
+                let taken = taker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                Ok((sampled?, taken?))
             })?;
-            let sampled = runner::sample(&watched, workload, &run, observer);
-            stop.store(true, Ordering::Relaxed);
-            let taken = taker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            sampled.map(|_| taken)
-        })??;
-        checkpoints += taken.0;
-        taking += taken.1;
-        pages += counter(engine, "pool_sweep_writes") - before;
+            checkpoints += taken.0;
+            taking += taken.1;
+            pages += counter(engine, "pool_sweep_writes") - before;
+            sampled
+        };
+        commits.iter_mut().zip(&sample.all_commits).for_each(|(sum, commits)| *sum += commits);
     }
+    observer.checking();
+    let checks = check(workload, engine, Some(&commits))?;
     let [without, between, during] = watched.latencies();
     let each = |sum: f64| if checkpoints > 0 { sum / checkpoints as f64 } else { 0.0 };
     Ok(CheckpointReport {
@@ -141,6 +155,8 @@ pub fn measure_checkpoints(
         checkpoint_ms: each(taking.as_secs_f64() * 1000.0),
         checkpoint_pages: each(pages as f64),
         own_checkpoints: own,
+        consistent: checks.iter().all(|check| check.holds),
+        checks,
     })
 }
 
@@ -269,8 +285,35 @@ impl Watched<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::{EngineKind, EngineOptions, Silent, Tpcb, engines, tests::until_enough};
+    use crate::{
+        EngineKind, EngineOptions, Silent, TableIndex, Tpcb, engines, engines::BTreeMapEngine,
+        tests::until_enough, visit_all,
+    };
+
+    /// The half with checkpoints drew what the half without had drawn, and found each key of its history taken.
+    #[test]
+    fn no_half_repeats_another() {
+        let workload = Tpcb::new(2, 1000, 0).unwrap();
+        let engine = BTreeMapEngine::new(4);
+        let length = Length::Time { warm_up: Duration::ZERO, measured: Duration::from_millis(30) };
+        let run = RunOptions { threads: 2, length, seed: 1 };
+        let options = CheckpointOptions { run, rounds: 2, rest: Duration::from_millis(5) };
+        let report = measure_checkpoints(&engine, &workload, &options, &Silent).unwrap();
+        assert!(report.consistent && report.checks.len() == 4, "{:?}", report.checks);
+        // Of the history, which comes last: the number of each transaction, and what it did.
+        let (mut drawn, mut rows) = (BTreeSet::new(), 0);
+        visit_all(&engine, TableIndex(3), b"", &mut |key, row| {
+            rows += 1;
+            drawn.insert((key[8..].to_vec(), row[..20].to_vec()));
+            Ok(())
+        })
+        .unwrap();
+        assert!(rows > 100 && drawn.len() == rows, "{} of {rows} are different", drawn.len());
+    }
+
     #[test]
     fn transactions_are_told_apart_by_what_they_met() {
         let directory = tempfile::tempdir().unwrap();

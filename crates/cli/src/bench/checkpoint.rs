@@ -9,16 +9,20 @@ use foreshore_bench::{
 };
 use foreshore_env::time::Duration;
 
-use super::{WorkloadArgs, parse_seconds, progress::Progress};
+use super::{
+    WorkloadArgs, parse_seconds,
+    progress::Progress,
+    text::{write_failures, write_verdict, written},
+};
 use crate::{
     directory::Directory,
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CheckpointArgs {
-    /// How often the workload is run without checkpoints and then with them, `--seconds` each.
+    /// How often the workload is run without and with checkpoints, `--seconds` each; which comes first takes turns.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds from the end of a checkpoint to the beginning of the next.
@@ -53,6 +57,9 @@ pub(super) fn run(args: CheckpointArgs) -> Result<ExitCode, CliError> {
     if common.engine != EngineKind::Foreshore {
         return Err(CliError::usage("only foreshore takes checkpoints", "leave out --engine"));
     }
+    if common.warm_up.is_some() {
+        return Err(CliError::usage("there is no warm-up here", "leave out --warm-up"));
+    }
     let Length::Time { measured, .. } = common.length() else {
         return Err(CliError::usage(
             "checkpoints are measured for a time",
@@ -76,12 +83,8 @@ pub(super) fn run(args: CheckpointArgs) -> Result<ExitCode, CliError> {
     progress.finish();
     let report = measured?;
     engine.close().map_err(BenchError::from)?;
-    if common.json {
-        json_line(&report)?
-    } else {
-        line(text(&report))?
-    }
-    Ok(ExitCode::SUCCESS)
+    let printed = if common.json { json_line(&report) } else { line(text(&report).trim_end()) };
+    judged(printed, report.consistent)
 }
 
 fn text(report: &CheckpointReport) -> String {
@@ -103,5 +106,10 @@ fn text(report: &CheckpointReport) -> String {
     if report.own_checkpoints > 0 {
         out += &format!("\n  the engine took {} by itself in the halves without", report.own_checkpoints);
     }
+    out += "\n\n";
+    out += &written(|out| {
+        write_failures(out, "", &report.checks)?;
+        write_verdict(out, report.checks.len(), report.consistent)
+    });
     out
 }

@@ -258,6 +258,7 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench tpcb --set isolation=read_committed", "overruled by --isolation"),
         ("bench tpcb --execution planned --set execution=dynamic", "overruled by --execution"),
         ("bench compare --set foreshore.durability=sync", "overruled by --durability"),
+        ("bench checkpoint tpcb --warm-up 1", "leave out --warm-up"),
         ("bench tpcb --set pool_size=1MiB", "pool_bytes"),
         ("bench tpcb --set pool_bytes=big", "16MiB"),
         ("bench tpcb --branches 0", "1..=10000"),
