@@ -148,6 +148,11 @@ impl CliError {
         matches!(self, CliError::Bench(BenchError::Engine(failure)) if failure.is_inconsistent())
     }
 
+    /// Whether it is damage, or a failed check.
+    pub(crate) fn is_finding(&self) -> bool {
+        self.damaged().is_some() || self.is_failed_check()
+    }
+
     /// The database's error, also where a benchmark met it.
     pub(crate) fn of_the_database(&self) -> Option<&foreshore::Error> {
         match self {
@@ -221,8 +226,7 @@ impl CliError {
             let line = if let CliError::Line { line, .. } = self { Some(*line) } else { None };
             let _ = json_failure(self.code(), &text, line);
         }
-        let found = self.damaged().is_some() || self.is_failed_check();
-        ExitCode::from(if found { CHECK_FAILED } else { TROUBLE })
+        ExitCode::from(if self.is_finding() { CHECK_FAILED } else { TROUBLE })
     }
 }
 
@@ -256,10 +260,12 @@ pub(crate) fn json_failure(code: &str, message: &str, line: Option<u64>) -> Resu
     json_line(&serde_json::json!({ "error": error }))
 }
 
-/// What another process of this program says, on the last line of its output, that it has failed of, if it has.
-pub(crate) fn refusal(last: &str) -> Option<String> {
+/// What another process of this program says, on the last line of its output, that it has failed of, if it has: a word
+/// for programs, and in a sentence.
+pub(crate) fn refusal(last: &str) -> Option<(String, String)> {
     let report: serde_json::Value = serde_json::from_str(last).ok()?;
-    report["error"]["message"].as_str().map(str::to_owned)
+    let said = |what: &str| report["error"][what].as_str().map(str::to_owned);
+    Some((said("code").unwrap_or_default(), said("message")?))
 }
 
 /// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that

@@ -351,6 +351,18 @@ fn options_that_mean_nothing_are_refused() {
     }
 }
 
+/// They were errors of any other kind for a program, whether the machine was of this process or of another.
+#[cfg(foreshore_sim)]
+#[test]
+fn wrong_options_of_a_benchmark_are_wrong_usage_there_too() {
+    for what in ["tpcb --branches 1", "elr --rounds 1", "keyrange"] {
+        let args = format!("bench {what} --set nonsense=1 --json");
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((output.status.code(), &told["error"]["code"]), (Some(2), &"usage".into()), "{told}");
+    }
+}
+
 /// Where the system does not reserve the addresses of the simulated memory, that is an error that says what to do.
 #[cfg(all(foreshore_sim, target_os = "linux"))]
 #[test]

@@ -17,7 +17,7 @@ use foreshore_env::{thread, time::Duration};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
-    child::Run,
+    child::{Failed, Run},
     result::{Combination, Comparison, Round},
     workloads::Preset,
 };
@@ -128,10 +128,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
         false => line(notes),
     };
     let status = match () {
-        () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
         () if comparison.results.iter().any(|result| result.consistent == Some(false)) => {
             ExitCode::from(CHECK_FAILED)
         }
+        () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
         () => ExitCode::SUCCESS,
     };
     told(printed, status)
@@ -171,7 +171,7 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     for preset in &args.workloads {
         for &threads in &args.threads {
             let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
-            let mut failures: Vec<Option<String>> = vec![None; engines.len()];
+            let mut failures: Vec<Option<Failed>> = vec![None; engines.len()];
             for round in 0..args.rounds {
                 for place in turns(engines.len(), usize::from(round)) {
                     let engine = engines[place];

@@ -9,7 +9,7 @@ mod source;
 
 use std::{path::Path, process::ExitCode};
 
-use foreshore_bench::{BenchError, EngineOptions, Length, Report, RunOptions, Workload, engines};
+use foreshore_bench::{BenchError, EngineOptions, Failure, Length, Report, RunOptions, Workload, engines};
 use foreshore_env::{
     sim::{self, Device, MachineReport, Profile, Settings, World},
     time::Duration,
@@ -68,11 +68,12 @@ fn run_workload(
     args: &CommonArgs,
     machine: &MachineArgs,
 ) -> Result<ExitCode, CliError> {
-    let (settings, report, machine_report) = simulate(workload, args, machine)?;
+    let (settings, mut report, machine_report) = simulate(workload, args, machine)?;
     let simulation = Simulation::of(machine, &settings, &machine_report, report.ended)?;
     let World::Machine { cores, .. } = settings.world else { unreachable!("made for a machine") };
     let bands = bands(machine, cores)?;
-    let consistent = report.consistent && bands.iter().all(bands::is_consistent);
+    report.consistent &= bands.iter().all(bands::is_consistent);
+    let consistent = report.consistent;
     let simulated = SimulatedReport { report, simulation, bands };
     let printed = if args.json {
         json_line(&simulated)
@@ -104,12 +105,38 @@ fn simulate(
     }
     let options = args.engine_options(workload, Path::new("/bench"))?;
     let begun = cpu_seconds();
-    let simulated =
-        sim::simulate(&settings, || measure(workload, args, &options).map_err(|error| error.to_string()));
+    let simulated = sim::simulate(&settings, || measure(workload, args, &options).map_err(Left::from));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-    let (report, machine_report, prepared) = simulated.result.map_err(CliError::Other)?;
+    let (report, machine_report, prepared) = simulated.result?;
     tell_speed(simulated.accesses, begun, prepared);
     Ok((settings, report, machine_report))
+}
+
+/// What is left of a benchmark's error when its machine, or its process, is gone.
+#[derive(Clone, Debug)]
+struct Left {
+    /// A word for programs.
+    code: String,
+    /// Whether it is damage, or a failed check.
+    is_finding: bool,
+    message: String,
+}
+
+impl From<BenchError> for Left {
+    fn from(error: BenchError) -> Left {
+        let error = CliError::from(error);
+        Left { code: error.code().to_owned(), is_finding: error.is_finding(), message: error.to_string() }
+    }
+}
+
+impl From<Left> for CliError {
+    fn from(Left { code, is_finding, message }: Left) -> CliError {
+        match &*code {
+            _ if is_finding => BenchError::from(Failure::inconsistent(message)).into(),
+            "usage" => BenchError::Invalid(message).into(),
+            _ => CliError::Other(message),
+        }
+    }
 }
 
 /// Simulated files lie in no directory of this machine.
@@ -145,7 +172,11 @@ fn print_bands(bands: &[Value], has_remote: bool) -> Result<(), CliError> {
     bands.iter().try_for_each(|band| {
         let percent = |name: &str| band[name].as_u64().unwrap_or(0);
         let (retention, remote) = (percent("retention_percent"), percent("remote_percent"));
-        line(format!("  retention {retention:>2} %, remote {remote:>3} %  {:>12.0} commits/s", rate(band)))
+        let verdict = if bands::is_consistent(band) { "" } else { "  INCONSISTENT" };
+        line(format!(
+            "  retention {retention:>2} %, remote {remote:>3} %  {:>12.0} commits/s{verdict}",
+            rate(band)
+        ))
     })
 }
 

@@ -66,13 +66,13 @@ struct Latency {
     max: f64,
 }
 
-/// Runs a child, whose temporary directory lies in `directory`. What went wrong is told in a sentence.
-pub(super) fn run(run: &Run, directory: &Directory) -> Result<Round, String> {
+/// Runs a child, whose temporary directory lies in `directory`.
+pub(super) fn run(run: &Run, directory: &Directory) -> Result<Round, Failed> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     run_program(&program, run, directory.path())
 }
 
-fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, String> {
+fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, Failed> {
     // Backtraces would take the place of what a panic says.
     let mut child = Command::new(program)
         .args(&run.words)
@@ -109,17 +109,32 @@ fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, Str
         understand(&text.map_err(|error| format!("cannot read what the run told: {error}"))?, status)
     });
     understood.map_err(|why| match why {
-        Why::Refused(message) => message,
-        Why::Broken(message) if complaints.is_empty() => message,
-        Why::Broken(message) => format!("{message}; its last words: {complaints}"),
+        Why::Refused(failed) => failed,
+        Why::Broken(message) if complaints.is_empty() => message.into(),
+        Why::Broken(message) => format!("{message}; its last words: {complaints}").into(),
     })
+}
+
+/// A run without figures.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    /// What went wrong, in a sentence.
+    pub(super) why: String,
+    /// Whether the run met damage, or data that no run can have left.
+    pub(super) is_loss: bool,
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Failed {
+        Failed { why, is_loss: false }
+    }
 }
 
 /// Why there is no round.
 #[derive(Debug)]
 enum Why {
     /// The run said so itself.
-    Refused(String),
+    Refused(Failed),
     /// It did not come to its end, or not well.
     Broken(String),
 }
@@ -169,8 +184,9 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Result<ExitStatus, Why> {
 /// reports so.
 fn understand(text: &str, status: ExitStatus) -> Result<Round, Why> {
     let last = text.trim_end().lines().last().unwrap_or_default();
-    if let Some(message) = refusal(last) {
-        return Err(Why::Refused(message));
+    if let Some((_, why)) = refusal(last) {
+        let is_loss = status.code() == Some(i32::from(CHECK_FAILED));
+        return Err(Why::Refused(Failed { why, is_loss }));
     }
     let told: Told = serde_json::from_str(last)
         .map_err(|error| format!("the run ended without a report ({status}; {error}): {last:?}"))?;
@@ -206,7 +222,7 @@ mod tests {
         super::understand(text, ExitStatus::from_raw(status))
     }
 
-    fn shell(script: &str, longest: Duration) -> Result<Round, String> {
+    fn shell(script: &str, longest: Duration) -> Result<Round, Failed> {
         let run = Run { words: vec!["-c".to_owned(), script.to_owned()], longest };
         run_program(Path::new("/bin/sh"), &run, Path::new("/"))
     }
@@ -215,15 +231,19 @@ mod tests {
     fn a_child_that_dies_is_told_by_its_status_and_its_last_words() {
         let script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i + 1)); done; \
                       echo thread panicked at somewhere >&2; echo half a report; exit 101";
-        let failure = shell(script, Duration::from_secs(60)).unwrap_err();
+        let failure = shell(script, Duration::from_secs(60)).unwrap_err().why;
         for part in ["without a report", "exit status: 101", "half a report", "panicked at", "line 2999"] {
             assert!(failure.contains(part), "{part}: {failure}");
         }
         assert!(failure.len() < 500 && !failure.contains("line 2994"), "{failure}");
-        let failure = shell("kill -SEGV $$", Duration::from_secs(60)).unwrap_err();
+        let failure = shell("kill -SEGV $$", Duration::from_secs(60)).unwrap_err().why;
         assert!(failure.contains("signal: 11") && !failure.contains("last words"), "{failure}");
         let refused = r#"echo noise >&2; echo '{"error": {"message": "no such option"}}'; exit 2"#;
-        assert_eq!(shell(refused, Duration::from_secs(60)).unwrap_err(), "no such option");
+        let refused = shell(refused, Duration::from_secs(60)).unwrap_err();
+        assert_eq!((&*refused.why, refused.is_loss), ("no such option", false));
+        let lost = r#"echo '{"error": {"code": "inconsistent", "message": "stock has lost row 7"}}'; exit 1"#;
+        let lost = shell(lost, Duration::from_secs(60)).unwrap_err();
+        assert_eq!((&*lost.why, lost.is_loss), ("stock has lost row 7", true));
     }
 
     #[test]
@@ -248,7 +268,9 @@ mod tests {
         let none = understand(&none, OK).unwrap();
         assert_eq!((none.p99_us, none.max_us), (None, Some(7.0)));
         let refused = understand(r#"{"error": {"code": "usage", "message": "no such option"}}"#, 2 << 8);
-        assert!(matches!(refused, Err(Why::Refused(message)) if message == "no such option"));
+        assert!(
+            matches!(refused, Err(Why::Refused(failed)) if failed.why == "no such option" && !failed.is_loss)
+        );
         let nothing = understand("", OK);
         assert!(matches!(nothing, Err(Why::Broken(message)) if message.contains("without a report")));
 

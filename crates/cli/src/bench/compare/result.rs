@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use foreshore_bench::EngineKind;
 use serde::Serialize;
 
+use super::child::Failed;
 use crate::bench::rounds::median;
 
 /// What one run told.
@@ -82,7 +83,7 @@ pub(super) struct EngineResult {
     pub(super) max_us: Option<f64>,
     /// The most of all rounds.
     pub(super) peak_memory_bytes: Option<u64>,
-    /// Whether all checks held in all rounds. None if there are none.
+    /// Whether all checks held in all rounds, and no run met data that none can have left. None if no round told.
     pub(super) consistent: Option<bool>,
     /// What the engine does not promise.
     pub(super) caveats: Vec<String>,
@@ -98,7 +99,7 @@ pub(super) fn of(
     engines: &[EngineKind],
     combination: impl Fn(EngineKind) -> Combination,
     rounds: &[Vec<Round>],
-    failures: Vec<Option<String>>,
+    failures: Vec<Option<Failed>>,
 ) -> Vec<EngineResult> {
     let first = rounds.first().map_or(&[][..], Vec::as_slice);
     let each = engines.iter().zip(rounds).zip(failures);
@@ -124,10 +125,13 @@ pub(super) fn of(
             p99_us: median(rounds.iter().filter_map(|round| round.p99_us)),
             max_us: rounds.iter().filter_map(|round| round.max_us).max_by(f64::total_cmp),
             peak_memory_bytes: rounds.iter().filter_map(|round| round.peak_memory_bytes).max(),
-            consistent: (!rounds.is_empty()).then(|| rounds.iter().all(|round| round.consistent)),
+            consistent: match &failure {
+                Some(Failed { is_loss: true, .. }) => Some(false),
+                _ => (!rounds.is_empty()).then(|| rounds.iter().all(|round| round.consistent)),
+            },
             caveats: rounds.first().map(|round| round.caveats.clone()).unwrap_or_default(),
             rounds: rounds.clone(),
-            failure,
+            failure: failure.map(|failed| failed.why),
         }
     })
     .collect()
@@ -162,13 +166,13 @@ pub(super) mod tests {
         ];
         let combination =
             |engine: EngineKind| Combination { workload: "tpcb", threads, engine: engine.name() };
-        of(&engines, combination, &rounds, vec![None, Some("the disk is full".to_owned())])
+        of(&engines, combination, &rounds, vec![None, Some("the disk is full".to_owned().into())])
     }
 
     /// An engine that failed in its first round.
     pub(in super::super) fn without_rounds() -> EngineResult {
         let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
-        of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned())]).remove(0)
+        of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned().into())]).remove(0)
     }
 
     /// It stood there with 0 commits/s, and as consistent.
@@ -190,6 +194,19 @@ pub(super) mod tests {
             assert!(json[name].is_null() && json.get(name).is_some(), "{name}: {json}");
         }
         assert_eq!(json["failure"], "no");
+    }
+
+    /// It was a failure like any other, and the rounds before it were consistent.
+    #[test]
+    fn a_run_that_met_a_loss_is_inconsistent() {
+        let combination = |_| Combination { workload: "tpcc", threads: 1, engine: "redb" };
+        let lost = Failed { why: "stock has lost row 7".to_owned(), is_loss: true };
+        let rounds = [vec![round(100.0, 7.0)]];
+        let result = of(&[EngineKind::Redb], combination, &rounds, vec![Some(lost)]).remove(0);
+        assert_eq!(
+            (result.consistent, result.failure.as_deref()),
+            (Some(false), Some("stock has lost row 7"))
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::Value;
 
+use super::Left;
 use crate::{
     output::{CHECK_FAILED, CliError, refusal},
     simulate::MachineArgs,
@@ -23,9 +24,11 @@ pub(super) fn again(machine: &MachineArgs, more: &[String]) -> Result<Value, Cli
     command.args(arguments(&given, machine)).args(more);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(CliError::io("start another process"))?;
-    let may_tell = [Some(0), Some(i32::from(CHECK_FAILED))].contains(&output.status.code());
-    understand(&String::from_utf8_lossy(&output.stdout), may_tell)
-        .map_err(|why| CliError::Other(format!("{}: {why}", described(machine))))
+    let understood = understand(&String::from_utf8_lossy(&output.stdout), output.status.code());
+    understood.map_err(|left| {
+        let message = format!("{}: {}", described(machine), left.message);
+        Left { message, ..left }.into()
+    })
 }
 
 /// The arguments for another machine than that of the command, if it has `--bands` and the machine is one of those.
@@ -43,16 +46,18 @@ fn arguments(given: &[OsString], machine: &MachineArgs) -> Vec<OsString> {
 }
 
 /// A report, which is the last line, or why there is none.
-fn understand(text: &str, may_tell: bool) -> Result<Value, String> {
+fn understand(text: &str, status: Option<i32>) -> Result<Value, Left> {
     let last = text.trim_end().lines().last().unwrap_or_default();
-    if let Some(message) = refusal(last) {
-        return Err(message);
+    let has_found = status == Some(i32::from(CHECK_FAILED));
+    if let Some((code, message)) = refusal(last) {
+        return Err(Left { code, is_finding: has_found, message });
     }
-    let report = serde_json::from_str(last).map_err(|_| "it ended without a report".to_owned())?;
-    if may_tell { Ok(report) } else { Err("it failed after its report".to_owned()) }
+    let broken = |why: &str| Left { code: String::new(), is_finding: false, message: why.to_owned() };
+    let report = serde_json::from_str(last).map_err(|_| broken("it ended without a report"))?;
+    if has_found || status == Some(0) { Ok(report) } else { Err(broken("it failed after its report")) }
 }
 
-fn described(machine: &MachineArgs) -> String {
+pub(super) fn described(machine: &MachineArgs) -> String {
     match machine.retention {
         Some(retention) => {
             format!("the machine with retention {retention} % and remote {} %", machine.remote)
@@ -99,10 +104,24 @@ mod tests {
 
     #[test]
     fn a_process_without_a_report_says_why() {
-        assert_eq!(understand("loading\n{\"rows\": [0.1]}\n", true).unwrap()["rows"][0], 0.1);
-        let refused =
-            understand("{\"error\": {\"code\": \"usage\", \"message\": \"no such option\"}}", false);
-        assert_eq!(refused.unwrap_err(), "no such option");
-        assert!(understand("", true).is_err() && understand("{\"rows\": []}", false).is_err());
+        assert_eq!(understand("loading\n{\"rows\": [0.1]}\n", Some(1)).unwrap()["rows"][0], 0.1);
+        assert!(understand("", Some(0)).is_err() && understand("{\"rows\": []}", Some(2)).is_err());
+        assert!(understand("{\"rows\": []}", None).is_err());
+    }
+
+    /// All of them were told as any other trouble.
+    #[test]
+    fn what_another_process_has_met_keeps_its_kind() {
+        for (code, status, kept) in [
+            ("usage", 2, "usage"),
+            ("inconsistent", 1, "inconsistent"),
+            ("io", 2, "other"),
+            ("corrupted", 1, "inconsistent"),
+        ] {
+            let text = format!("{{\"error\": {{\"code\": \"{code}\", \"message\": \"no such thing\"}}}}");
+            let error = CliError::from(understand(&text, Some(status)).unwrap_err());
+            assert_eq!((error.code(), error.is_finding()), (kept, status == 1), "{code}");
+            assert_eq!(error.to_string(), "no such thing");
+        }
     }
 }

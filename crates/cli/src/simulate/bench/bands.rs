@@ -6,7 +6,7 @@ use foreshore_env::sim::Profile;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::again::again;
+use super::again::{again, described};
 use crate::{
     output::{CliError, json_line, judged, line},
     simulate::MachineArgs,
@@ -79,21 +79,25 @@ fn show_with<R: Serialize>(
         return print(&report);
     }
     let mut whole = value(&report)?;
-    let mut consistent = is_consistent(&whole);
     if !json {
         print(&report)?;
     }
+    let mut inconsistent = Vec::new();
     for other in &machines {
         let measured = elsewhere(other)?;
-        consistent &= is_consistent(&measured);
+        if !is_consistent(&measured) {
+            inconsistent.push(described(other));
+        }
         add(rows, &mut whole, &measured, other);
     }
-    let printed = if json { json_line(&whole) } else { print_rows(rows, &whole) };
-    let printed = printed.and_then(|()| match json || has_remote(machine, threads) {
-        true => Ok(()),
-        false => line(WITHOUT_REMOTE),
-    });
-    judged(printed, consistent)
+    let printed = if json {
+        json_line(&whole)
+    } else {
+        print_rows(rows, &whole)
+            .and_then(|()| if has_remote(machine, threads) { Ok(()) } else { line(WITHOUT_REMOTE) })
+            .and_then(|()| inconsistent.iter().try_for_each(|which| line(format!("INCONSISTENT: {which}"))))
+    };
+    judged(printed, is_consistent(&whole))
 }
 
 fn print_rows(rows: &Rows, whole: &Value) -> Result<(), CliError> {
@@ -114,8 +118,12 @@ pub(super) fn is_consistent(report: &Value) -> bool {
     report.get("consistent").and_then(Value::as_bool) != Some(false)
 }
 
-/// Puts the rows of another machine into those of this one: they come in the same order.
+/// Puts the rows of another machine into those of this one: they come in the same order. A check that fails there fails
+/// all.
 fn add(rows: &Rows, whole: &mut Value, measured: &Value, other: &MachineArgs) {
+    if !is_consistent(measured) {
+        whole["consistent"] = json!(false);
+    }
     let theirs = measured.pointer(rows.place).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let own = whole.pointer_mut(rows.place).and_then(Value::as_array_mut).into_iter().flatten();
     for (row, theirs) in own.zip(theirs) {
@@ -179,6 +187,9 @@ mod tests {
             let measured = json!({"rows": [{"kind": "a", "rate": rate}, {"kind": "b", "rate": other}]});
             add(&ROWS, &mut whole, &measured, &machine(true));
         }
+        assert!(whole.get("consistent").is_none(), "{whole}");
+        add(&ROWS, &mut whole, &json!({"consistent": false}), &machine(true));
+        assert_eq!(whole["consistent"], false);
         assert_eq!(whole["rows"][0]["bands"][1]["rate"], 400.0);
         assert_eq!(whole["rows"][1]["bands"][0]["remote_percent"], 100);
         // Within the band whatever the others say.

@@ -6,6 +6,7 @@ use foreshore_bench::{BenchError, LatchReport};
 use foreshore_env::sim::{self, World};
 
 use super::{
+    Left,
     again::again,
     bands::{self, Rows},
     observers::Charged,
@@ -33,10 +34,10 @@ use crate::{
 /// said.
 fn trial(trial: &Trial, machine: &MachineArgs) -> Result<Tried, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(trial.threads()), trial.seed())?;
-    let run = || trial.run(Path::new("/bench"), &Charged::loads()).map_err(|error| error.to_string());
+    let run = || trial.run(Path::new("/bench"), &Charged::loads()).map_err(Left::from);
     let simulated = sim::simulate(&settings, run);
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-    simulated.result.map(Tried::from).map_err(CliError::Other)
+    Ok(simulated.result.map(Tried::from)?)
 }
 
 /// A stage on which each run has a process of its own, so that its machine is the first there.
@@ -59,10 +60,10 @@ fn on_machine<R: Clone>(
 ) -> Result<R, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(threads), seed)?;
     let begun = cpu_seconds();
-    let simulated = sim::simulate(&settings, || measure().map_err(|error| error.to_string()));
+    let simulated = sim::simulate(&settings, || measure().map_err(Left::from));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     tell_speed(simulated.accesses, begun, 0.0);
-    simulated.result.map_err(CliError::Other)
+    Ok(simulated.result?)
 }
 
 /// Runs of a number of iterations are for those who count instructions.
