@@ -118,7 +118,7 @@ Examples:
   foreshore torture --faults all --seconds 60
   foreshore torture --faults disk-full --workload cycle --set log_insert=consolidated
 
-Exit status: 0 nothing was lost, 1 something was, 2 it could not be run, or there was no commit to check, 130 it was interrupted.";
+Exit status: 0 nothing was lost, 1 something was, 2 it could not be run, or nothing was checked, 130 it was interrupted.";
 
 /// What the log of a few threads may take.
 const LEAST_LOG_BYTES: u64 = 256 << 20;
@@ -210,11 +210,14 @@ fn no_room(directory: &Path, cause: &str) -> CliError {
     )
 }
 
-/// That no commit was acknowledged, so that nothing could be lost: that is no verdict either.
-fn nothing_checked(whose: &str, rounds: u64, hint: &str) -> CliError {
+/// The usual reason why nothing was checked.
+const NO_COMMIT: &str = "no commit was acknowledged";
+
+/// That nothing came of any round, `why` so that nothing could be lost: that is no verdict either.
+fn nothing_checked(whose: &str, rounds: u64, why: &str, hint: &str) -> CliError {
     CliError::Retold {
         code: "nothing_checked",
-        message: format!("nothing was checked: in {rounds} rounds of {whose} no commit was acknowledged"),
+        message: format!("nothing was checked: in {rounds} rounds of {whose} {why}"),
         hint: format!("{hint}, or make commits faster (--set, --threads)"),
     }
 }
@@ -267,6 +270,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         return Err(nothing_checked(
             "kills",
             score.cycles,
+            NO_COMMIT,
             "give it more --seconds, and children more --life",
         ));
     }
