@@ -18,7 +18,7 @@ use foreshore_env::{
 use foreshore_wal::{Log, LogOptions, MAX_PAYLOAD_BYTES, RecordKind, Urgency};
 use serde::Serialize;
 
-use crate::{BenchError, engine::Failure, threads::start_all};
+use crate::{BenchError, engine::Failure, rounds, threads::start_all};
 use void::VoidDisk;
 
 /// In how many turns each way is measured; the median counts.
@@ -78,9 +78,9 @@ pub fn run_log(run: &LogRun, mut row: impl FnMut(&LogRow)) -> Result<Vec<LogRow>
     let mut rows = Vec::new();
     for &threads in &run.threads {
         let mut turns: Vec<Vec<LogRow>> = vec![Vec::new(); run.inserts.len()];
-        for _ in 0..if run.iterations.is_some() { 1 } else { TURNS } {
-            for (insert, turns) in run.inserts.iter().zip(&mut turns) {
-                turns.push(turn(run, *insert, threads)?);
+        for round in 0..if run.iterations.is_some() { 1 } else { TURNS as usize } {
+            for place in rounds::turns(run.inserts.len(), round) {
+                turns[place].push(turn(run, run.inserts[place], threads)?);
             }
         }
         for mut turns in turns {

@@ -161,6 +161,10 @@ impl Engine for BTreeMapEngine {
         BTreeMap::from([("records".to_owned(), tables.iter().map(|table| table.len() as u64).sum())])
     }
 
+    fn caveats(&self) -> Vec<&'static str> {
+        vec!["nothing is durable, whatever --durability says: the commits end with the process"]
+    }
+
     fn close(&self) -> Result<(), Failure> {
         Ok(())
     }

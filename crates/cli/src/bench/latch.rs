@@ -41,7 +41,7 @@ pub(crate) struct LatchArgs {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
     /// Give each thread a processor of its own, to stay on, and measure how long a message takes between the first two.
-    /// Only on Linux, and not on simulated machines.
+    /// Only on Linux, and on simulated machines.
     #[arg(long, conflicts_with = "iterations")]
     bind: bool,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub(crate) struct MemoryArgs {
     /// KiB of the lines among which accesses are made: of a core's own caches, of the last one, and more.
     #[arg(long, value_name = "KIB,…", value_delimiter = ',', default_value = "256,4096,131072")]
     kib: Vec<usize>,
-    /// Give two threads a processor each, to stay on. Only on Linux, and not on simulated machines.
+    /// Give two threads a processor each, to stay on. Only on Linux, and on simulated machines.
     #[arg(long)]
     bind: bool,
     #[command(flatten)]
