@@ -101,9 +101,10 @@ impl Ycsb {
         limit("partitions", options.partitions.into(), 1, options.records.min(256))?;
         if let Some(touched) = options.touched {
             limit("partitions of a transaction", touched.into(), 1, options.partitions.into())?;
-        } else if options.own_partition {
+        } else if options.own_partition || options.touched_percent != 100 {
             return Err(BenchError::invalid(
-                "a partition of its own: say from how many a transaction takes its records",
+                "a partition of its own, or a percentage that take several: say from how many a transaction takes its \
+                 records",
             ));
         }
         limit("read_percent", options.read_percent.into(), 0, 100)?;
@@ -587,6 +588,7 @@ mod tests {
         assert!(with(|options| options.partitions = 0).is_err());
         assert!(with(|options| options.touched = Some(2)).is_err());
         assert!(with(|options| options.own_partition = true).is_err());
+        assert!(with(|options| options.touched_percent = 50).is_err());
         assert!(with(|options| options.distribution = Distribution::Zipf(1.0)).is_err());
         let hot =
             |options: &mut YcsbOptions| options.distribution = Distribution::HotSet { records: 0, share: 50 };

@@ -27,7 +27,7 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = ELR_EXAMPLES)]
 pub(crate) struct ElrArgs {
-    /// Shares of the updates of TPC-B that only read, 0 to 1.
+    /// Shares of the updates of TPC-B that only read, 0 to 1, of whole percents.
     #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "0,0.5,1", value_parser = parse_ratio)]
     read_ratio: Vec<f64>,
     /// Which locks of a commit are released while it is on its way to the disk; the others are compared with the first.
@@ -123,9 +123,10 @@ struct SharedArgs {
 }
 
 fn parse_ratio(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
-        _ => Err("give shares between 0 and 1, such as 0,0.5,1".to_owned()),
+    match text.parse::<f64>() {
+        // The workload takes percents.
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) && ratio == (ratio * 100.0).round() / 100.0 => Ok(ratio),
+        _ => Err("give shares between 0 and 1, of whole percents, such as 0,0.05,1".to_owned()),
     }
 }
 

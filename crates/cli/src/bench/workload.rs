@@ -19,7 +19,8 @@ pub(crate) enum WorkloadArgs {
     Tpcb(TpcbArgs),
     /// YCSB in transactions: reads and read-modify-writes of records chosen uniformly, by Zipf's law or from a hot set.
     Ycsb(YcsbArgs),
-    /// Record insertion: every thread appends to a table of its own.
+    /// Record insertion: every thread appends to a table of its own; where threads of the engine run the transactions,
+    /// those on their way share as many tables.
     Insert(InsertArgs),
     /// Scans: each transaction reads many records in order; with a small pool, from the file.
     Scan(ScanArgs),

@@ -272,10 +272,12 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench tpcc --by-name 101", "0..=100"),
         ("bench ycsb --execution partitioned-store", "--partitions"),
         ("bench ycsb --partitions 2 --partitions-per-transaction 3", "1..=2"),
+        ("bench ycsb --partitions-per-transaction random --multi-partition-percent 50", "say from how many"),
         (
             "bench ycsb --partitions 16 --partitions-per-transaction 1 --distribution hot:16 --hot-operations 2",
             "1..=1",
         ),
+        ("bench elr --read-ratio 0.004", "whole percents"),
         ("bench ycsb --split", "--partitions"),
         ("bench tpcc --split", "--partitions"),
         ("bench tpcb --partitions 2", "leave out --partitions"),
