@@ -254,8 +254,8 @@ fn count_of(class: &Json, name: &str) -> u64 {
 }
 
 /// The class passes, has met these faults, and a planted loss is found out.
-fn assert_class(class: &str, workload: &str, met: &[&str]) {
-    let report = faults(class, &["--workload", workload], 0, |report| {
+fn assert_class(class: &str, told: &str, met: &[&str]) {
+    let report = faults(class, &told.split(' ').collect::<Vec<_>>(), 0, |report| {
         let only = &report["classes"][0];
         only["commits_checked"].as_u64() > Some(0) && met.iter().all(|met| count_of(only, met) > 0)
     });
@@ -273,32 +273,34 @@ fn assert_class(class: &str, workload: &str, met: &[&str]) {
 
 #[test]
 fn a_full_disk_loses_nothing_and_stops_nothing() {
-    assert_class("disk-full", "tpcb", &["no space: data file", "no space: log"]);
+    // The log asks for space with each segment: on a busy machine seldom, if these are long.
+    let told = "--workload tpcb --set log_segment_bytes=256KiB";
+    assert_class("disk-full", told, &["no space: data file", "no space: log"]);
 }
 
 #[test]
 fn failing_reads_and_writes_lose_nothing() {
-    assert_class("eio", "cycle", &["read failed", "write failed"]);
+    assert_class("eio", "--workload cycle", &["read failed", "write failed"]);
 }
 
 #[test]
 fn short_reads_and_writes_lose_nothing() {
-    assert_class("short", "tpcb", &["short read", "write failed"]);
+    assert_class("short", "--workload tpcb", &["short read", "write failed"]);
 }
 
 #[test]
 fn failing_syncs_lose_nothing() {
-    assert_class("fsync", "tpcc", &["sync failed"]);
+    assert_class("fsync", "--workload tpcc", &["sync failed"]);
 }
 
 #[test]
 fn kills_at_writes_lose_nothing() {
-    assert_class("kill", "tpcb", &["kill at a write"]);
+    assert_class("kill", "--workload tpcb", &["kill at a write"]);
 }
 
 #[test]
 fn power_failures_lose_nothing() {
-    assert_class("power", "tpcb", &["power failed"]);
+    assert_class("power", "--workload tpcb", &["power failed"]);
 }
 
 /// A disk in memory ends with the program: what was found on it is written down, as the last crash left it.
