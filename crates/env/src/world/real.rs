@@ -372,8 +372,8 @@ pub mod hint {
 #[doc(inline)]
 pub use std::thread_local;
 
-/// A number that nobody foresees, nor draws as well. The standard library's come from what a thread has drawn once, and
-/// its forks have, too.
+/// A number that nobody foresees and nobody else draws. (The standard library counts on from what a thread has drawn
+/// once, and its forks have that, too.)
 pub(crate) fn entropy() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     #[cfg(target_os = "linux")]
