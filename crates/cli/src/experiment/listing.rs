@@ -36,7 +36,11 @@ pub(super) fn print(experiments: &[Experiment], scale: Scale, json: bool) -> Res
             line(format!("\n{}", experiment.paper.citation()))?;
         }
         let Experiment { id, figure, title, runs, claims, .. } = experiment;
-        let way = if simulated(experiment) { "simulated" } else { "this machine" };
+        let way = match simulated(experiment) {
+            0 => "this machine",
+            all if all == runs.len() => "simulated",
+            _ => "simulated and this machine",
+        };
         let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         line(format!("  {id:<5} {figure:<16} {title}"))?;
         line(format!(
@@ -51,8 +55,9 @@ pub(super) fn print(experiments: &[Experiment], scale: Scale, json: bool) -> Res
     )
 }
 
-fn simulated(experiment: &Experiment) -> bool {
-    experiment.runs.iter().any(|run| run.way == Way::Simulated)
+/// How many of its commands run on a simulated machine.
+fn simulated(experiment: &Experiment) -> usize {
+    experiment.runs.iter().filter(|run| run.way == Way::Simulated).count()
 }
 
 fn listed(experiment: &Experiment) -> Listed<'_> {
@@ -61,7 +66,7 @@ fn listed(experiment: &Experiment) -> Listed<'_> {
         paper: experiment.paper.citation(),
         figure: experiment.figure,
         title: experiment.title,
-        simulated: simulated(experiment),
+        simulated: simulated(experiment) > 0,
         commands: experiment.runs.iter().map(|run| run.command()).collect(),
         claims: experiment
             .claims

@@ -38,7 +38,17 @@ fn the_list_has_every_paper_with_commands_and_claims() {
     let text = experiment(&["list", "--full"], directory.path()).stdout;
     let text = String::from_utf8(text).unwrap();
     for experiment in experiments {
-        assert!(text.contains(experiment["title"].as_str().unwrap()), "{text}");
+        let title = experiment["title"].as_str().unwrap();
+        let told = text.split_once(title).and_then(|(_, behind)| behind.lines().nth(1));
+        let told = told.unwrap_or_else(|| panic!("{title}: {text}"));
+        let commands = experiment["commands"].as_array().unwrap();
+        let simulated = commands.iter().filter(|command| command.as_str().unwrap().starts_with("cargo sim "));
+        let way = match simulated.count() {
+            0 => "this machine, ",
+            all if all == commands.len() => "simulated, ",
+            _ => "simulated and this machine, ",
+        };
+        assert!(told.trim_start().starts_with(way), "{title}: {told}");
     }
 }
 
