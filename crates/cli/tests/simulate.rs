@@ -463,6 +463,15 @@ fn seeds_must_be_seeds() {
     }
 }
 
+/// What is drawn for it was more than a number holds: the run failed by itself, where that is looked at.
+#[cfg(foreshore_sim)]
+#[test]
+fn the_last_seed_is_one() {
+    let output = simulate(&["--seeds", "18446744073709551614", "--most-transactions", "2"]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("nothing was found"), "{told}");
+}
+
 /// Runs behind the last failure that was asked for counted if they happened to be on their way.
 #[cfg(foreshore_sim)]
 #[test]

@@ -257,7 +257,7 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
 
 /// What a client of a life draws its operations with.
 fn hand(plan: &Plan, seed: u64, life: usize, number: u64) -> Hand {
-    let name = (seed * 64 + life as u64) * 64 + number + 1;
+    let name = seed.wrapping_mul(64 * 64).wrapping_add(life as u64 * 64 + number + 1);
     Hand {
         random: Xorshift::new(name.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
         life,

@@ -126,7 +126,12 @@ pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
         match sleeps {
             Some(true) => {
                 leave(Leave::Spin);
-                left -= with(|kernel| kernel.scheduler.spun()).unwrap_or(0);
+                left -= with(|kernel| {
+                    let looks = kernel.scheduler.spun();
+                    kernel.tally().loads += looks;
+                    looks
+                })
+                .unwrap_or(0);
             }
             Some(false) => give_way(),
             None => std::hint::spin_loop(),

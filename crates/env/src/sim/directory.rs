@@ -24,7 +24,7 @@ mod times;
 mod transfer;
 mod watch;
 
-use std::{collections::BTreeMap, panic::Location};
+use std::{collections::BTreeMap, ops::Range, panic::Location};
 
 use ages::Ages;
 pub use hot::HotLine;
@@ -165,6 +165,11 @@ impl Directory {
     /// there.
     pub(super) fn prepared(&mut self, now: u64) {
         self.table.prepared(self.profile.cache_bytes * self.last_caches.len() as u64, now);
+    }
+
+    /// There is new memory, outside of the simulation's own, of which no core has a line.
+    pub(super) fn gets_memory(&mut self, place: Range<usize>) {
+        self.table.forget(place);
     }
 
     /// Accesses since the machine began, but for those that nobody had to run.

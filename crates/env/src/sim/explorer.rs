@@ -238,10 +238,10 @@ impl Explorer {
         let place = self.ready.iter().position(|&thread| thread == turn.thread as usize).unwrap_or(0);
         let thread = self.ready.swap_remove(place);
         // The leap ends where a sleeper wakes: it may run then.
-        let leapt = self.clock + turn.leap;
+        let leapt = self.clock.saturating_add(turn.leap);
         self.clock = timer.map_or(leapt, |timer| leapt.min(timer.max(self.clock))).min(END_OF_TIME);
         self.began = self.clock;
-        self.turn_end = self.clock + turn.lasts;
+        self.turn_end = self.clock.saturating_add(turn.lasts);
         self.trace.push(Turn { thread: thread as u32, ..turn });
         (thread, self.clock)
     }
@@ -283,6 +283,16 @@ mod tests {
         let (thread, clock) = explorer.next(None);
         explorer.left(thread, clock + 10 * STEP, Leave::Turn);
         assert_eq!(explorer.next(None).0, thread);
+    }
+
+    /// A schedule is what a file says. A turn that lasts for ever, or a leap beyond the end of time, took time back.
+    #[test]
+    fn turns_that_are_too_long_take_no_time_back() {
+        let turn = Turn { thread: 0, lasts: u64::MAX, leap: u64::MAX };
+        let mut explorer = Explorer::new(Schedule::Replayed(vec![turn]), 7);
+        explorer.ready(0, 3 * STEP);
+        assert_eq!(explorer.next(None), (0, END_OF_TIME));
+        assert!(explorer.horizon() >= END_OF_TIME);
     }
 
     /// All changes lay among the first steps, and the later lives of a run had none.

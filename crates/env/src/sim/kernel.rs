@@ -303,6 +303,7 @@ impl Kernel {
         stack: Stack,
         body: Box<dyn FnOnce()>,
     ) {
+        self.scheduler.gets_memory(stack.place());
         let fiber = Fiber::with_stack(stack, move |yielder, ()| {
             with(|kernel| kernel.threads[number].yielder = yielder);
             unwinding::thread_begins();

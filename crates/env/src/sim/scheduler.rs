@@ -1,6 +1,6 @@
 //! Who runs next: the two kinds of world behind one door.
 
-use std::panic::Location;
+use std::{ops::Range, panic::Location};
 
 use super::{
     explorer::Explorer,
@@ -169,6 +169,13 @@ impl Scheduler {
     pub(super) fn ask_for(&mut self, clock: u64, address: usize) {
         if let Scheduler::Machine(machine) = self {
             machine.ask_for(clock, address);
+        }
+    }
+
+    /// The system has given memory to the program: what lay there before is gone.
+    pub(super) fn gets_memory(&mut self, place: Range<usize>) {
+        if let Scheduler::Machine(machine) = self {
+            machine.gets_memory(place);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The records of all lines that were ever accessed, found by their address: one table for the region of the
 //! simulation's own memory, page by page, and a map for whatever lies elsewhere (stacks, statics).
 
-use std::panic::Location;
+use std::{ops::Range, panic::Location};
 
 use super::map::Map;
 use crate::sim::{arena, prefetch};
@@ -191,6 +191,14 @@ impl Table {
         number
     }
 
+    /// Pages outside of the region that lie there are other ones from here on, with other lines.
+    pub(super) fn forget(&mut self, place: Range<usize>) {
+        for page in place.start >> PAGE_SHIFT..place.end >> PAGE_SHIFT {
+            self.elsewhere.remove(&page);
+            self.last_elsewhere[page % LAST_ELSEWHERE] = (0, 0);
+        }
+    }
+
     #[cold]
     fn add(&mut self, page: usize) -> u32 {
         self.pages.push(page);
@@ -234,7 +242,7 @@ impl Table {
     }
 
     /// Whether one of these cores shares a line, `but` this one.
-    pub(super) fn shares_among(&self, number: LineNumber, cores: std::ops::Range<usize>, but: usize) -> bool {
+    pub(super) fn shares_among(&self, number: LineNumber, cores: Range<usize>, but: usize) -> bool {
         let sharers = &self.sharers[number * self.words..(number + 1) * self.words];
         (cores.start / 64..cores.end.div_ceil(64)).any(|word| {
             let from = u64::MAX << cores.start.saturating_sub(word * 64);
@@ -255,13 +263,7 @@ impl Table {
     }
 
     /// The core, of this socket, no longer has its copy. Nobody else has one in a socket where nobody is known to.
-    pub(super) fn unshare(
-        &mut self,
-        number: LineNumber,
-        core: usize,
-        socket: usize,
-        cores: std::ops::Range<usize>,
-    ) {
+    pub(super) fn unshare(&mut self, number: LineNumber, core: usize, socket: usize, cores: Range<usize>) {
         self.sharers[number * self.words + core / 64] &= !(1 << (core % 64));
         let others = self.shares_among(number, cores, core);
         let line = &mut self.lines[number];

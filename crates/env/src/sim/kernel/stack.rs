@@ -1,6 +1,6 @@
 //! Stacks of fibers.
 
-use std::io;
+use std::{io, ops::Range};
 
 use corosensei::stack::{DefaultStack, Stack as Memory, StackPointer};
 
@@ -23,6 +23,11 @@ impl Stack {
         let lines = number * 5 % COLOURS;
         let base = StackPointer::new(memory.base().get() - lines * LINE).expect("a stack does not end at 0");
         Ok(Stack { memory, base })
+    }
+
+    /// Where it lies.
+    pub(in crate::sim) fn place(&self) -> Range<usize> {
+        self.memory.limit().get()..self.memory.base().get()
     }
 }
 

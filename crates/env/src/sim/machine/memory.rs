@@ -1,6 +1,6 @@
 //! What the core that runs does with memory, and beside it.
 
-use std::panic::Location;
+use std::{ops::Range, panic::Location};
 
 use super::{Access, LineNumber, Machine, Spent, UNCHARGED};
 use crate::sim::kernel::Touch;
@@ -72,6 +72,11 @@ impl Machine {
             return 0;
         }
         self.directory.fence(self.here, clock)
+    }
+
+    /// There is new memory, of which no core has a line.
+    pub(in crate::sim) fn gets_memory(&mut self, place: Range<usize>) {
+        self.directory.gets_memory(place);
     }
 
     /// The core that runs has loaded a pointer.

@@ -70,6 +70,29 @@ fn a_spinning_thread_sees_a_change_that_waited_for_stores() {
     }
 }
 
+/// The system may put a stack where that of another thread lay, or elsewhere. A new thread finds no line of its stack
+/// in any cache, or what a machine comes to would hang on that.
+#[test]
+fn a_new_stack_is_in_nobody_s_caches() {
+    const THREADS: u64 = 100;
+    let from_memory = |touches: bool| {
+        let one_after_the_other = || {
+            for _ in 0..THREADS {
+                let touch = move || {
+                    let word = CachePadded::new(AtomicU64::new(0));
+                    if touches {
+                        word.store(1, Release);
+                    }
+                };
+                thread::spawn(touch).join().unwrap();
+            }
+            report().unwrap().lines_from_memory
+        };
+        simulate(&machine(2), one_after_the_other).unwrap().result
+    };
+    assert_eq!(from_memory(true) - from_memory(false), THREADS);
+}
+
 /// Where lines migrate, who loads what another has changed may change it at once; what nobody changes any more, all may
 /// keep.
 #[test]

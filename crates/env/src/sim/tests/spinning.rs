@@ -1,7 +1,7 @@
 //! Threads that spin asleep, across moments from which on nothing is charged.
 
 use super::*;
-use crate::sim::set_charging;
+use crate::sim::{set_charging, tally};
 
 /// Nobody was roused when nothing was charged any more, and no line moved after that: whoever spun slept through all of
 /// its rounds.
@@ -53,4 +53,31 @@ fn nobody_falls_asleep_while_nothing_is_charged() {
     });
     let (done, took) = run.unwrap().result;
     assert!(done && took < Duration::from_micros(5), "{took:?}");
+}
+
+/// What a thread has done is counted exactly: the looks of one that spun asleep were not.
+#[test]
+fn looks_of_who_spins_asleep_are_counted() {
+    let looks = |asleep: bool| {
+        let spin = move |done: &dyn Fn() -> bool| match asleep {
+            true => assert!(hint::spin_until(1_000_000, done)),
+            false => (0..).take_while(|_| !done()).for_each(|_| hint::spin_loop()),
+        };
+        let run = simulate(&machine(2), || {
+            let word = CachePadded::new(AtomicU64::new(0));
+            thread::scope(|scope| {
+                let spins = scope.spawn(|| {
+                    let before = tally().unwrap();
+                    spin(&|| word.load(SeqCst) == 1);
+                    tally().unwrap() - before
+                });
+                thread::sleep(Duration::from_micros(50));
+                word.store(1, SeqCst);
+                spins.join().unwrap().loads
+            })
+        });
+        run.unwrap().result
+    };
+    assert!(looks(false) > 100);
+    assert_eq!(looks(true), looks(false));
 }
