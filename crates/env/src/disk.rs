@@ -52,7 +52,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes a directory for the owner alone (0700). No error when it is there.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes names durable: files made, renamed or removed in this directory.
+    /// Makes names durable: files made, renamed or removed in this directory, also those that a call before has failed
+    /// to make so (file systems with a journal refuse all further work after that).
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Opens a directory, for whoever will have to sync it when no more files can be opened. `None`: this disk has
