@@ -217,7 +217,8 @@ impl Database {
     /// As [`Database::begin`].
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
-        Session::Alone(self).begin(options, options.deadline_from_now(), None, None)
+        let reads = options.read_mode.unwrap_or_default();
+        Session::Alone(self).begin(options, reads, options.deadline_from_now(), None, None)
     }
 
     /// Sets up a transaction that has just begun, alone or in a pipeline.

@@ -133,8 +133,8 @@ impl Pipeline {
     /// As [`Pipeline::begin`].
     #[track_caller]
     pub fn begin_with(&mut self, options: &TransactOptions) -> Result<Transaction> {
-        let deadline = options.deadline_from_now();
-        Session::Pipeline(&self.database, &mut self.pipeline).begin(options, deadline, None, None)
+        let (reads, deadline) = (options.read_mode.unwrap_or_default(), options.deadline_from_now());
+        Session::Pipeline(&self.database, &mut self.pipeline).begin(options, reads, deadline, None, None)
     }
 
     /// Waits until everything that it has committed is durable.

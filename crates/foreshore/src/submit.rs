@@ -143,10 +143,11 @@ impl<R> Cell<R> {
 
 impl<R> Drop for Cell<R> {
     /// Nobody has asked: what a panic carries may panic where it is dropped, and that is nothing to the transactions of
-    /// others.
+    /// others. What a body has returned may wait for locks there, as the body may (DB-11).
     fn drop(&mut self) {
-        if let State::Ended(Ended::Panicked(panic)) = mem::replace(&mut *self.state.lock(), State::Taken) {
-            mem::forget(panic);
+        match mem::replace(&mut *self.state.lock(), State::Taken) {
+            State::Ended(Ended::Panicked(panic)) => mem::forget(panic),
+            state => nested::within(|| drop(state)),
         }
     }
 }

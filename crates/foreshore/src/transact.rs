@@ -150,11 +150,13 @@ pub(crate) enum Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// `at`: the call that reports name, if it is not the caller of this.
+    /// `reads`: how it reads, whatever its options say. `at`: the call that reports name, if it is not the caller of
+    /// this.
     #[track_caller]
     pub(crate) fn begin(
         &mut self,
         options: &TransactOptions,
+        reads: ReadMode,
         deadline: Option<Instant>,
         age: Option<u64>,
         at: Option<&'static Location<'static>>,
@@ -162,7 +164,7 @@ impl<'a> Session<'a> {
         let TransactOptions { priority, ref label, .. } = *options;
         let age = age.or(options.given_age());
         // A transaction that runs again keeps its age, and locks.
-        let seldom_locks = age.is_none() && self.read_mode(options) == ReadMode::Hybrid;
+        let seldom_locks = age.is_none() && reads == ReadMode::Hybrid;
         let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
         match self {
             Session::Alone(database) => {
@@ -236,10 +238,11 @@ pub(crate) fn run<R, C>(
         attempts.wait_for_log(session.engine());
         // DB-9: before it has any lock.
         let mut permit = admission.and_then(|admission| admission.enter(age, deadline));
-        let mut tx = session.begin(options, deadline, age, None)?;
         // What is planned locks what it reads, whatever the mode.
+        let reads = if planner.is_none() { attempts.read_mode() } else { ReadMode::Locking };
+        let mut tx = session.begin(options, reads, deadline, age, None)?;
         if planner.is_none() {
-            tx.txn().set_read_mode(attempts.read_mode());
+            tx.txn().set_read_mode(reads);
         }
         if attempts.has_turn() {
             tx.txn().watch_company();

@@ -225,10 +225,16 @@ impl Execution {
                         count(&counts.done);
                         counted = true;
                     }
-                    parted.release_own(shared.partitions(), |partition| shared.ring_restless(partition));
+                    let passed = |partition| shared.ring_restless(partition);
+                    parted.release_own(shared.partitions(), passed);
                     if let Advance::Next(partition) = parted.next_release(shared.partitions()) {
-                        count(&counts.releases);
-                        orders[partition].send(Order::Release(parted), shared, counts);
+                        if orders[partition].has_room(shared) {
+                            count(&counts.releases);
+                            orders[partition].send(Order::Release(parted), shared, counts);
+                        } else {
+                            // It would wait here until the next body has ended, however long that takes.
+                            parted.release_here(shared.partitions(), passed);
+                        }
                     }
                     next = job.released();
                 }

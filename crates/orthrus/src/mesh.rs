@@ -141,6 +141,12 @@ impl<T> Outbox<T> {
         sent
     }
 
+    /// Whether a message would be on its way at once.
+    pub(crate) fn has_room(&mut self, shared: &Shared) -> bool {
+        self.flush(shared);
+        self.waiting.is_empty() && self.ring.has_room()
+    }
+
     /// Before its thread goes to sleep: whoever makes room for what waits is to wake it. A fence follows, then
     /// [`Outbox::can_send`].
     pub(crate) fn announce(&mut self) {

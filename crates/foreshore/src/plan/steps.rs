@@ -85,6 +85,14 @@ enum Step {
     },
 }
 
+impl Step {
+    /// The place of its table.
+    fn table(&self) -> usize {
+        let (Step::Key { table, .. } | Step::Range { table, .. } | Step::Table { table, .. }) = self;
+        *table
+    }
+}
+
 impl<'d> Steps<'d> {
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -182,10 +190,11 @@ impl<'d> Steps<'d> {
 
     /// Tells a transaction in reconnaissance of everything.
     pub(super) fn foresee(&mut self, tx: &mut Transaction) -> Result<()> {
-        self.tables.iter_mut().try_for_each(|table| table.resolve(tx))?;
+        // Not those that are here of an earlier plan only: they are nothing to this one, dropped or not.
+        self.steps.iter().try_for_each(|step| self.tables[step.table()].resolve(tx))?;
         let info = |table: usize| match &self.tables[table] {
             Table::Found { info, .. } => info,
-            Table::Absent { .. } => unreachable!("all tables were found or made"),
+            Table::Absent { .. } => unreachable!("the tables of all steps were found or made"),
         };
         self.steps.iter().try_for_each(|step| {
             let foreseen = match step {

@@ -89,6 +89,7 @@ impl<P> Drop for Back<P> {
     /// Nobody has asked: see the `Drop` of a submitted transaction's cell.
     fn drop(&mut self) {
         mem::forget(self.panic.take());
+        nested::within(|| drop(mem::take(&mut self.procedures)));
     }
 }
 

@@ -8,7 +8,7 @@ use foreshore_txn::{Footprint, LockError, Parted, Txn, TxnError};
 
 use super::{Ended, end_of_a_fork};
 use crate::{
-    DeadlockPolicy, Durability,
+    DeadlockPolicy, Durability, ReadMode,
     database::Database,
     error::{Error, RefusedLock, Result},
     nested,
@@ -190,7 +190,8 @@ impl<C: Client> Task<C> {
             return Ok(None);
         }
         let mut session = Session::Alone(database);
-        let mut tx = match session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at)) {
+        let (reads, at) = (ReadMode::Locking, Some(self.wanted_at));
+        let mut tx = match session.begin(&self.options, reads, self.deadline, self.age, at) {
             Err(Error::TooManyTransactions { .. }) if self.waits_for_a_place() => return Ok(None),
             begun => begun?,
         };

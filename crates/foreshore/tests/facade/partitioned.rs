@@ -4,7 +4,11 @@ use std::{
     collections::BTreeMap,
     future::Future,
     pin::{Pin, pin},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
     time::{Duration, Instant},
@@ -566,6 +570,112 @@ fn what_a_waker_does_where_it_is_dropped_may_end_the_transaction() {
         assert!(matches!(ended, None | Some(Err(Error::Closed { .. }))), "{ended:?}");
         assert!(matches!(first.wait(), Err(Error::Closed { .. })));
     }
+}
+
+/// Somebody comes by, and waits until he may go on.
+#[derive(Default)]
+struct Gate {
+    reached: AtomicBool,
+    open: AtomicBool,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.reached.store(true, Ordering::SeqCst);
+        assert!(wait_for(|| self.open.load(Ordering::SeqCst)));
+    }
+
+    fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    fn is_reached(&self) -> bool {
+        wait_for(|| self.reached.load(Ordering::SeqCst))
+    }
+}
+
+fn wait_for(what: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + FAR;
+    while !what() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+    what()
+}
+
+/// ORTHRUS-1: where a ring had no room for the locks of a transaction, they stayed at the thread that had run it until
+/// the next body there was over, and kept everybody out, though it had been told that it was committed.
+#[test]
+fn locks_that_find_no_room_in_a_ring_do_not_wait_for_the_next_body() {
+    /// Keys from here on lie in the second partition.
+    const SECOND: u32 = 10;
+    /// The first thread that locks stands still where it comes to this key.
+    const STALLS: u32 = 9;
+    let [stall, busy, first, long] = [(); 4].map(|()| Arc::new(Gate::default()));
+    let stalls = Arc::clone(&stall);
+    let partition = move |key: &[u8]| {
+        let key = key.first_chunk().map_or(0, |key| u32::from_be_bytes(*key));
+        if key == STALLS && thread::current().name() == Some("foreshore-control-0") {
+            stalls.pass();
+        }
+        usize::from(key >= SECOND)
+    };
+    let options = Options {
+        control_threads: 2,
+        execution_threads: 2,
+        execution_window: 8,
+        ring_capacity: 1,
+        ..Options::default()
+    };
+    let db = Database::builder()
+        .options(options)
+        .partitioner(partition)
+        .disk(Arc::new(FaultyDisk::new()))
+        .open("/db")
+        .unwrap();
+    db.transact(|tx| (0..20).try_for_each(|key| tx.put(NUMBERS, key, 0).map(drop))).unwrap();
+    let submit = |key: u32, gate: Option<&Arc<Gate>>| {
+        let gate = gate.cloned();
+        let body = move |tx: &mut Transaction| {
+            gate.iter().for_each(|gate| gate.pass());
+            tx.put(NUMBERS, key, 1).map(drop)
+        };
+        db.plan().write(NUMBERS, key).submit(body).unwrap()
+    };
+    let hold = |key: u32| {
+        let mut holder = db.begin().unwrap();
+        holder.put(NUMBERS, key, 0).unwrap();
+        holder
+    };
+    let holders = [1, 2, SECOND].map(hold);
+    // One thread is busy, so the other one begins all of these.
+    let other = submit(SECOND + 1, Some(&busy));
+    assert!(busy.is_reached());
+    let ends = [submit(1, Some(&first)), submit(2, None)];
+    let next = submit(SECOND, Some(&long));
+    assert!(wait_for(|| db.partition_stats().waits == 3));
+    let [one, others @ ..] = holders;
+    one.rollback().unwrap();
+    assert!(first.is_reached());
+    others.into_iter().for_each(|holder| holder.rollback().unwrap());
+    assert!(wait_for(|| db.partition_stats().visits == 4), "{:?}", db.partition_stats());
+    // Nobody takes anything out of the first partition's rings from now on.
+    busy.open();
+    other.wait().unwrap();
+    let stalled = submit(STALLS, None);
+    assert!(stall.is_reached());
+    first.open();
+    ends.into_iter().for_each(|ended| ended.wait().unwrap());
+    assert!(long.is_reached());
+    stall.open();
+    stalled.wait().unwrap();
+    for key in [1, 2] {
+        let patient = TransactOptions { deadline: Some(FAR / 4), ..TransactOptions::default() };
+        db.transact_with(&patient, |tx| tx.put(NUMBERS, key, 2)).unwrap();
+    }
+    assert!(!next.has_run());
+    long.open();
+    next.wait().unwrap();
+    assert_at_rest(&db);
 }
 
 /// Closing ends the threads; what they have not done is told so, and nobody hangs.

@@ -831,6 +831,49 @@ fn a_transaction_that_was_taken_out_of_its_plan_cannot_commit() {
     assert!(others.iter().all(|found| *found == Some(100)));
 }
 
+/// Nor does one that comes back into its place, in the run: that was told that all was committed, and nothing was.
+#[test]
+fn a_transaction_that_comes_back_from_its_reconnaissance_cannot_commit() {
+    let db = filled(&[], 4);
+    for submitted in [false, true] {
+        let (own, mut kept) = (db.clone(), None);
+        let mut runs = 0;
+        let body = move |tx: &mut Transaction| {
+            runs += 1;
+            if runs == 1 {
+                kept = Some(std::mem::replace(tx, own.begin()?));
+            } else if let Some(kept) = kept.take() {
+                *tx = kept;
+            }
+            tx.put(NUMBERS, 1, 1).map(drop)
+        };
+        let done = match submitted {
+            true => db.plan().submit(body).unwrap().wait(),
+            false => db.transact_with(&planned(), body),
+        };
+        assert!(matches!(done, Err(Error::TransactionFailed)), "{done:?}");
+        assert_eq!(db.transact(|tx| tx.get(NUMBERS, 1)).unwrap(), Some(100));
+    }
+}
+
+/// What was named and forgotten is nothing to a plan: a table that was dropped since was made again, or the plan failed
+/// for want of it.
+#[test]
+fn a_table_that_a_plan_has_forgotten_stays_dropped() {
+    for encoded in [false, true] {
+        let db = filled(&[], 3);
+        let plan = match encoded {
+            true => db.plan().read(TableDefinition::encoded("numbers"), &b"key"[..]),
+            false => db.plan().write(NUMBERS, 1),
+        };
+        let plan = plan.by_reconnaissance().write(OTHERS, 1);
+        db.drop_table("numbers").unwrap();
+        plan.run(|tx| tx.put(OTHERS, 1, 1).map(drop)).unwrap();
+        let names: Vec<_> = db.tables().unwrap().into_iter().map(|table| table.name).collect();
+        assert_eq!(names, ["others"]);
+    }
+}
+
 /// One that was never there was made, and one that was dropped failed.
 #[test]
 fn a_table_that_was_dropped_since_it_was_named_is_made() {

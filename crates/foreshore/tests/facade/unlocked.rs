@@ -198,3 +198,17 @@ fn readers_that_cannot_write_can_lock_a_table() {
     assert!(db.stats().locks_released - before < 10, "locks on keys");
     db.transact(|tx| tx.put(NUMBERS, 7, 2)).unwrap();
 }
+
+/// Whoever locks in any case is numbered as it comes, also where others read without locks by default: with a number of
+/// a block that was drawn long before, it counted as older than those that had begun before it, and made them give way.
+#[test]
+fn whoever_locks_in_any_case_is_numbered_as_it_comes() {
+    let (_home, db) = open(ReadMode::Hybrid);
+    let mut ages = Vec::new();
+    for _ in 0..3 {
+        ages.push(db.begin().unwrap().age());
+        ages.push(db.plan().run(|tx| Ok(tx.age())).unwrap());
+        ages.push(db.plan().submit(|tx| Ok(tx.age())).unwrap().wait().unwrap());
+    }
+    assert!(ages.is_sorted_by(|earlier, later| earlier < later), "{ages:?}");
+}

@@ -317,10 +317,17 @@ impl Drop for WritesAtLast {
 }
 
 /// DB-11: a task that was polled where it was woken, on the thread of a submitted transaction, and what dropped there
-/// that a body had captured, waited for ever for a lock of one that was to run on this thread next.
+/// that a body had captured, or returned to nobody, waited for ever for a lock of one that was to run on this thread
+/// next.
 #[test]
 fn what_a_thread_wakes_or_drops_does_not_wait_for_it_for_ever() {
-    let meets = |wakes: bool| {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Writer {
+        Woken,
+        Captured,
+        Returned,
+    }
+    let meets = |writer: Writer| {
         let db = open(threads(1, 16));
         let hold = |key| {
             let mut holder = db.begin().unwrap();
@@ -330,20 +337,27 @@ fn what_a_thread_wakes_or_drops_does_not_wait_for_it_for_ever() {
         let (first, second) = (hold(1), hold(2));
         let (tell, told) = mpsc::channel();
         let (go, gone) = mpsc::channel();
-        let captured = (!wakes).then(|| WritesAtLast(Writes(db.clone(), tell.clone())));
+        let at_last = |is: Writer| (writer == is).then(|| WritesAtLast(Writes(db.clone(), tell.clone())));
+        let (captured, mut returned) = (at_last(Writer::Captured), at_last(Writer::Returned));
         let ends = db.plan().write(NUMBERS, 1).submit(move |tx| {
             let _captured = &captured;
             gone.recv().unwrap();
-            tx.put(NUMBERS, 1, 1)
+            tx.put(NUMBERS, 1, 1)?;
+            Ok(returned.take())
         });
-        let mut ends = ends.unwrap();
+        let mut ends = Some(ends.unwrap());
         let next = db.plan().write(NUMBERS, 2).submit(|tx| tx.put(NUMBERS, 2, 1)).unwrap();
         while db.partition_stats().waits < 2 {
             thread::sleep(Duration::from_millis(1));
         }
-        if wakes {
-            let waker = Waker::from(Arc::new(Writes(db.clone(), tell)));
-            assert!(Pin::new(&mut ends).poll(&mut Context::from_waker(&waker)).is_pending());
+        match writer {
+            Writer::Woken => {
+                let waker = Waker::from(Arc::new(Writes(db.clone(), tell)));
+                let ends = Pin::new(ends.as_mut().unwrap());
+                assert!(ends.poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            Writer::Captured => {}
+            Writer::Returned => drop(ends.take()),
         }
         first.rollback().unwrap();
         // The lock of the next one is on its way to the thread, which is in the body of the first.
@@ -353,10 +367,11 @@ fn what_a_thread_wakes_or_drops_does_not_wait_for_it_for_ever() {
             Err(Error::LockTimeout(refused)) => assert!(refused.within_body && refused.wait.is_some()),
             result => panic!("{result:?}"),
         }
-        assert!(!ends.wait().unwrap() && !next.wait().unwrap());
+        assert!(ends.is_none_or(|ends| ends.wait().unwrap().is_none()) && !next.wait().unwrap());
     };
     thread::scope(|scope| {
-        scope.spawn(|| meets(true));
-        meets(false);
+        scope.spawn(|| meets(Writer::Woken));
+        scope.spawn(|| meets(Writer::Captured));
+        meets(Writer::Returned);
     });
 }

@@ -102,6 +102,13 @@ impl Parted {
         owner.release_later(self.travelled, *tag, |name| passed(name.partition(partitions)));
     }
 
+    /// As [`Parted::release_own`], of all that it has: nothing is left for the partitions.
+    pub fn release_here(&mut self, partitions: usize, passed: impl FnMut(usize)) {
+        self.travelled = 0;
+        self.release_own(partitions, passed);
+        self.next_release(partitions);
+    }
+
     /// Gives back the locks of a partition, of a transaction that has ended. By the thread of the partition.
     pub fn release(&mut self, partition: usize, partitions: usize) -> Advance {
         let Locks { owner, tag } = &mut self.locks;

@@ -116,9 +116,10 @@ impl Txn {
 
     /// The footprint that it follows, larger by what it met beside it: for the next run.
     pub fn take_footprint(&mut self) -> Option<Footprint> {
-        let Protocol::Planned(mut footprint) = std::mem::take(&mut self.session.protocol) else {
-            return None;
-        };
+        // Whoever is in reconnaissance stays in it, and does not commit.
+        let Protocol::Planned(footprint) = &mut self.session.protocol else { return None };
+        let mut footprint = std::mem::take(&mut **footprint);
+        self.session.protocol = Protocol::Dynamic;
         if self.has_missed() {
             let stats = &self.session.core().stats;
             stats.count(Event::PlanMiss);
@@ -126,7 +127,7 @@ impl Txn {
                 stats.count(Event::PlanFallback);
             }
         }
-        Some(*footprint)
+        Some(footprint)
     }
 
     /// Whether it met a lock that was neither in its footprint nor free.
