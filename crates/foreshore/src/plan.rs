@@ -16,6 +16,7 @@ pub(crate) use steps::Steps;
 use crate::{
     database::Database,
     error::{Error, Result},
+    nested,
     submit::{self, Submitted},
     table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
@@ -274,7 +275,7 @@ impl<'p> Planner<'p> {
         tx.txn().begin_reconnaissance();
         let declared = if self.steps.is_empty() {
             // A body that is interrupted by a panic is left as it would be by an error that it passes on.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(tx).map(drop))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| nested::within(|| body(tx).map(drop)))) {
                 // Nor does what its panic carries do anything.
                 mem::forget(panic);
             }

@@ -314,10 +314,13 @@ pub(crate) fn end_run<R, C>(
     commit: impl FnOnce(Transaction) -> Result<C>,
     rollback: impl FnOnce(Transaction) -> Result<()>,
 ) -> Result<Run<(R, C)>> {
+    let mut thrown_away = None;
     // Whatever the body made of it (DB-8).
     let run = if planner.is_some_and(|planner| planner.has_missed(&mut tx)) {
+        thrown_away = Some(result);
         Run::Missed
     } else if tx.txn().has_stale_reads() {
+        thrown_away = Some(result);
         Run::Stale
     } else {
         // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
@@ -333,9 +336,14 @@ pub(crate) fn end_run<R, C>(
             }
             (Err(error), None) if wants_log(&error) && tx.txn().was_crowded() => Run::Crowded(error),
             (Err(error), None) => Run::Failed(error),
-            (_, Some(report)) => Run::Victim(report),
+            (result, Some(report)) => {
+                thrown_away = Some(result);
+                Run::Victim(report)
+            }
         }
     };
-    rollback(tx)?;
-    Ok(run)
+    let rolled_back = rollback(tx);
+    // It may wait for locks where it is dropped, as the body may (DB-11).
+    nested::within(|| drop(thrown_away));
+    rolled_back.map(|()| run)
 }

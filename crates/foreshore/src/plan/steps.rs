@@ -93,6 +93,9 @@ impl Step {
     }
 }
 
+/// Tables that are kept for another plan at most: each step is compared with all of them.
+const KEPT_TABLES: usize = 16;
+
 impl<'d> Steps<'d> {
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -183,6 +186,7 @@ impl<'d> Steps<'d> {
     /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
         self.tables.retain(|table| matches!(table, Table::Found { info, .. } if !info.is_dropped()));
+        self.tables.truncate(KEPT_TABLES);
         self.bytes.clear();
         self.steps.clear();
         self

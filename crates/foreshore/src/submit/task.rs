@@ -238,7 +238,8 @@ impl<C: Client> Task<C> {
     fn after(&mut self, mut tx: Transaction, result: Result<C::Output>) -> Next {
         let refused = tx.txn().was_refused_a_table();
         // Whatever the body made of it.
-        let result = if refused { Err(Error::application(REFUSED)) } else { result };
+        let (result, thrown_away) =
+            if refused { (Err(Error::application(REFUSED)), Some(result)) } else { (result, None) };
         self.refused = refused.then(|| self.refused.unwrap_or_else(Instant::now));
         let waits = tx.durability() == Durability::Sync;
         let mut left = None;
@@ -246,6 +247,7 @@ impl<C: Client> Task<C> {
         let rollback = |tx: Transaction| tx.rollback_parting(travels).map(|parted| left = parted);
         let ended =
             transact::end_run(tx, result, Some(&mut self.planner), Transaction::commit_parting, rollback);
+        nested::within(|| drop(thrown_away));
         let then = match ended {
             // What is planned locks what it reads: nothing is stale.
             Ok(Run::Missed | Run::Stale) => Then::Begin,
