@@ -38,7 +38,7 @@ pub(crate) struct CompactArgs {
 const COMPACT_EXAMPLES: &str = "\
 Examples:
   foreshore compact bank.foreshore
-  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of the file stays free
+  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of a large file stays free
   foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
 
 Exit status: 0 done, 1 the database is damaged, or pages of a dropped table cannot be freed, 2 it could not be done.";

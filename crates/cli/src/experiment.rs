@@ -50,6 +50,7 @@ enum ExperimentCommand {
 }
 
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 struct ListArgs {
     /// With the commands and the claims of the full scale, not the quick one.
     #[arg(long)]
@@ -60,6 +61,7 @@ struct ListArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
     /// Which: numbers such as 1.5, a paper's number for all of it, or all.
     #[arg(required = true, value_name = "ID")]

@@ -61,7 +61,8 @@ pub(crate) struct LoadArgs {
     /// The column or field that is the key [default: the first column; for JSON lines it must be given].
     #[arg(long, value_name = "NAME")]
     key_column: Option<String>,
-    /// The type of the keys, which decides their order [default: str].
+    /// The type of the keys, which decides their order [default: str]. Those of `bytes` are written as `dump` writes
+    /// them: \xNN stands for a byte, and \\ for a backslash.
     #[arg(long, value_name = "TYPE",
           value_parser = [
               "str", "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "bool", "bytes"

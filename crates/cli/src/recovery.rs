@@ -81,8 +81,11 @@ mod tests {
         let said = foreshore_env::sync::Arc::new(Mutex::new(Vec::new()));
         let note = foreshore_env::sync::Arc::clone(&said);
         let db = Database::open(directory.path()).unwrap();
-        db.transact(|tx| tx.put(foreshore::TableDefinition::<u32, u32>::new("t"), 1, 1).map(|_| ())).unwrap();
-        drop(db);
+        let mut tx = db.begin().unwrap();
+        tx.put(foreshore::TableDefinition::<u32, u32>::new("t"), 1, 1).unwrap();
+        // So it is not closed in good order.
+        db.close().unwrap();
+        drop((tx, db));
         let builder = Database::builder().on_recovery(move |progress| note.lock().push(progress));
         builder.open(directory.path()).unwrap();
         let progress = said.lock()[0];

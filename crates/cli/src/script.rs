@@ -56,7 +56,9 @@ const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, give
   explain       why the session waits
   locks, waits_for                        of the whole database, of waits the first 64; no session
   deadlocks     the last 128 that gave way, under any deadlock_policy: why, and for whom; no session
-Keys, values and bounds are strings, or {"hex":"…"}. The table is "default" unless given; it is made when first used.
+Keys, values and bounds are strings, or {"hex":"…"}. The table is "default" unless given; it is made when first used,
+with bytes as keys and as values. One that is there may have text in their place, as most that `load` makes;
+with any other type it is refused ("type_mismatch").
 
 Answers have "id", "session" and "status": "ok" with the result; "error" with "error" (a word that stays the same),
 "message" and "retryable", and for a deadlock "victim", "kind", "reason" and the "cycle"; or "blocked", within 100 ms, when a statement waits for a

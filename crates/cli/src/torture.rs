@@ -76,7 +76,8 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "CLASS", conflicts_with_all = ["power_cut", "child", "life"],
           value_parser = PossibleValuesParser::new(FaultClass::NAMES).try_map(|name| name.parse::<FaultClasses>()))]
     faults: Option<FaultClasses>,
-    /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. May be repeated.
+    /// An option of the database, with its unit, instead of what is drawn each time: `--set pool_bytes=16MiB`. May be
+    /// repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     set: Vec<(String, String)>,
     /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].

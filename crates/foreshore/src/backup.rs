@@ -31,10 +31,11 @@ impl Database {
     /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need, or so much that
     /// others had no room;
     /// [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the
-    /// database itself, under whatever name, or is not empty; [`Error::Busy`] if a compaction cuts the file for a
-    /// minute; [`Error::DiskFull`]; [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any error the
-    /// target is no database, and says so when it is opened, unless hardly anything could be made there: no file but
-    /// `LOCK`. After one that came before the first page was copied, the same target can be tried again.
+    /// database itself, under whatever name, or is not empty, or somebody else is making something there;
+    /// [`Error::Busy`] if a compaction cuts the file for a minute; [`Error::DiskFull`]; [`Error::Closed`],
+    /// [`Error::Poisoned`], [`Error::Forked`]. After any error the target is no database, and says so when it is
+    /// opened, unless hardly anything could be made there: no file but `LOCK`. After one that came before the first
+    /// page was copied, the same target can be tried again.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
         self.backup_with(target, |_| ControlFlow::Continue(()))
     }

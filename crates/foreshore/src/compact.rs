@@ -40,8 +40,9 @@ impl Database {
 
     /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the
     /// data file to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes)
-    /// tells what is wholly free now; of that, 16 pages and a thirty-second of the pages in use stay. What deleted
-    /// records and half-empty leaves take besides is not known before they are visited.
+    /// tells what is wholly free now; of that, 16 pages and a thirty-second of the pages in use stay, and no file gets
+    /// shorter than 64 pages. What deleted records and half-empty leaves take besides is not known before they are
+    /// visited.
     ///
     /// Others read and write meanwhile. What they have in use stays where it is ([`CompactReport::pages_left`]); a
     /// table that somebody has locked exclusively is left alone. Costs about three times the moved pages in log. The

@@ -101,8 +101,8 @@ pub enum Error {
         /// The id.
         id: Vec<u8>,
     },
-    /// A savepoint or cursor is of another transaction, was undone by a rollback, or was released.
-    #[error("the {what} is of another transaction, or was undone by a rollback or released; make a new one")]
+    /// A savepoint or cursor is of another transaction, or the savepoint was undone by a rollback or released.
+    #[error("the {what} is of another transaction{}; make a new one", advice::or_ended(what))]
     NotOfThisTransaction {
         /// "savepoint" or "cursor".
         what: &'static str,

@@ -189,7 +189,7 @@ pub struct Options {
     pub execution_threads: usize,
     /// Whether these threads change from one kind to the other, by how much there is to do. There are as many as the
     /// two numbers together, of which at first `control_threads` lock, later at least one, and at most as many as there
-    /// are parts of the lock names: `control_threads`, or 8 if that is more and one thread is left to run transactions.
+    /// are parts of the lock names: `control_threads`, or if that is more 8, or all threads but one if these are fewer.
     /// (With two threads nothing moves.) What was decided is in [`Database::stats`](crate::Database::stats). Default:
     /// false.
     pub automatic_threads: bool,

@@ -136,7 +136,7 @@ impl Backup<'_> {
         self.make_target()?;
         let lock = self.target.join(LOCK);
         let held = self.disk.lock(&lock).map_err(StorageError::io("lock", &lock))?;
-        let _held = held.ok_or_else(|| StorageError::AlreadyOpen { path: self.target.to_owned() })?;
+        let _held = held.ok_or_else(|| self.occupied("somebody else is making something there"))?;
         // Again: until now somebody else may have been making something there.
         self.is_there()?;
         let begun = Control::new(self.core.log.id());
@@ -213,8 +213,12 @@ impl Backup<'_> {
         if paths.iter().all(|path| [LOCK, CONTROL_BACKUP].iter().any(|name| path.ends_with(name))) {
             return Ok(true);
         }
-        let occupied = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
-        Err(StorageError::io("make a backup in", self.target)(occupied))
+        Err(self.occupied("the directory is not empty"))
+    }
+
+    /// The target is somebody else's.
+    fn occupied(&self, by: &str) -> StorageError {
+        StorageError::io("make a backup in", self.target)(io::Error::new(io::ErrorKind::AlreadyExists, by))
     }
 
     /// Copies all pages that there are when it comes to the end of the file; gives how many.

@@ -149,7 +149,8 @@ pub(crate) fn repeat_history(
     let mut history = History::new(&checkpoint);
     let mut reader = log.reader(checkpoint.analysis);
     let length = log.tail().0.saturating_sub(checkpoint.analysis.0);
-    let mut reports = Reports::begin(observer, RecoveryPhase::Redo, length);
+    // Of a recovery only: nobody is told of the checkpoint that ends a log which was closed in order.
+    let mut reports = Reports::begin(observer.filter(|_| !clean), RecoveryPhase::Redo, length);
     while let Some(header) = reader.next(&mut payload)? {
         reports.at(checkpoint.analysis, header.lsn);
         // A transaction that had begun to write before it was closed may have written beside the last checkpoint.
@@ -157,6 +158,7 @@ pub(crate) fn repeat_history(
         if clean && !at_rest {
             clean = false;
             pool.fill_holes()?;
+            reports = Reports::begin(observer, RecoveryPhase::Redo, length);
         }
         history.note(&header, &payload)?;
         if header.lsn >= checkpoint.redo {

@@ -69,7 +69,7 @@ pub(super) struct CompareArgs {
     /// The seed of all random inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw throughput by threads, a picture for each workload, into this SVG file.
+    /// Draw throughput by threads, a picture for each workload, into this SVG file; in builds with the feature rivals.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print one JSON object, on the last line of the output, and nothing else.
@@ -88,7 +88,7 @@ Examples:
   foreshore bench compare --plot compare.svg
   foreshore bench compare --workloads tpcb,rmw,insert,scan --engines foreshore,rocksdb,bdb --threads 1,2,8
 
-Rivals are in builds with their features: cargo run --release --features rivals -- bench compare
+Rivals, and --plot, are in builds with their features: cargo run --release --features rivals -- bench compare
 RocksDB and Berkeley DB are Debian's: apt install librocksdb-dev libdb5.3-dev, and --features rivals,debian-rivals
 
 Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed, 130 it was interrupted.";

@@ -29,7 +29,7 @@ pub(crate) enum WorkloadArgs {
 #[derive(Args)]
 #[command(after_help = examples::TPCC)]
 pub(crate) struct TpccArgs {
-    /// Warehouses, about 110 MB each.
+    /// Warehouses, about 80 MB each.
     #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warehouses: u32,
     /// Customers of a district. With fewer than TPC-C has, for tests and simulated machines, it is another benchmark.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use foreshore::Database;
+use foreshore_env::disk::{Disk, RealDisk};
 use serde_json::Value as Json;
 
 fn foreshore(arguments: &[&str]) -> Output {
@@ -243,6 +244,14 @@ fn what_a_program_has_open_is_its_own() {
     drop(db);
     let output = foreshore_in(directory.path(), &["backup", "shop", "copy"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // Where somebody else makes a copy now, that is not a database that a program has open and could copy.
+    std::fs::create_dir(directory.path().join("next")).unwrap();
+    let _made = RealDisk.lock(&directory.path().join("next/LOCK")).unwrap().unwrap();
+    let output = foreshore_in(directory.path(), &["backup", "shop", "next"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("next is not empty") && said.contains("next: name a directory"), "{said}");
+    assert!(!said.contains("another program"), "{said}");
 }
 
 /// A file or directory that is not there, or is something else: what is wrong, and what next.

@@ -16,6 +16,11 @@ pub(super) fn next_step(error: &Error) -> &'static str {
     }
 }
 
+/// What else may have become of what is not of this transaction: a cursor stays good after every rollback.
+pub(super) fn or_ended(what: &str) -> &'static str {
+    if what == "savepoint" { ", or was undone by a rollback or released" } else { "" }
+}
+
 /// What is wrong with all frames of a pool, and the next step.
 pub(super) fn of_frames(stalled: bool) -> &'static str {
     if stalled {

@@ -250,6 +250,11 @@ fn what_is_in_the_way_is_left_alone() {
         assert_eq!(disk.files(), files);
     }
     disk.remove(&target().join("letter")).unwrap();
+    // Another backup of the same moment: it was said that the database is open, and to share it.
+    let other = disk.lock(&target().join("LOCK")).unwrap();
+    let error = engine.backup(target(), &mut go_on).unwrap_err();
+    assert!(error.to_string().contains("make a backup in /backup: somebody else"), "{error}");
+    drop(other);
     engine.backup(target(), &mut go_on).unwrap();
     assert!(engine.backup(target(), &mut go_on).is_err(), "twice");
 }

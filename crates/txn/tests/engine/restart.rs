@@ -1,5 +1,7 @@
 //! How long a recovery takes, and what is told about it.
 
+use std::mem;
+
 use foreshore_env::{
     sync::Mutex,
     thread,
@@ -129,6 +131,36 @@ fn recovery_tells_how_far_it_is() {
     assert!(redo.len() > 4, "now and then: {redo:?}");
     assert_eq!(undo.len(), 4, "the beginning, and each loser");
     assert_sound(&engine, "observed");
+}
+
+/// Every opening was told of as a recovery, also of a database that had been closed in good order.
+#[test]
+fn what_was_closed_in_order_is_not_called_recovered() {
+    let disk = FaultyDisk::new();
+    let told_of = || {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&told);
+        let observer = RecoveryObserver::new(move |progress| note.lock().push(progress));
+        let engine =
+            open_with(&disk, &EngineOptions { recovery_observer: Some(observer), ..tiny() }).unwrap();
+        (engine, move || mem::take(&mut *told.lock()))
+    };
+    let (engine, _) = told_of();
+    let table = engine.create_table("t", b"").unwrap();
+    put(&engine, &table, b"kept", b"kept");
+    engine.close().unwrap();
+    drop(engine);
+    let (engine, told) = told_of();
+    assert!(engine.stats().recovery.clean && told().is_empty());
+    // Closed with a transaction that has written: that is undone.
+    let mut txn = begin(&engine);
+    txn.put(&engine.table("t").unwrap().unwrap(), b"lost", b"lost").unwrap();
+    engine.close().unwrap();
+    drop((txn, engine));
+    let (engine, told) = told_of();
+    let told: Vec<RecoveryPhase> = told().iter().map(|told| told.phase).collect();
+    assert!(!engine.stats().recovery.clean);
+    assert_eq!(told, [RecoveryPhase::Redo, RecoveryPhase::Redo, RecoveryPhase::Undo, RecoveryPhase::Undo]);
 }
 
 /// What was committed lazily survives a crash once somebody has asked for that, and not before: nothing else flushes
