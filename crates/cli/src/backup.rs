@@ -90,11 +90,14 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
 fn not_made(error: Error, target: &Path) -> CliError {
     let another = "name a directory that is absent or empty";
     let no_place = match &error {
-        Error::Io { path, source, .. } => match source.kind() {
+        Error::Io { action, path, source } => match source.kind() {
             ErrorKind::AlreadyExists => {
                 Some(("is not empty, and a backup needs a directory of its own", another))
             }
             ErrorKind::NotADirectory => Some(("is not a directory", another)),
+            ErrorKind::InvalidInput if path == target && action == "make" => {
+                Some(("is a symbolic link that leads nowhere", another))
+            }
             ErrorKind::InvalidInput if path == target => {
                 Some(("lies in the database that is copied", "name a place beside it"))
             }

@@ -133,7 +133,7 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
             "name a place beside it",
         ));
     }
-    let place = Place::choose(&args.target, args.jsonl)?;
+    let place = Place::choose(&args.target, args.jsonl, &args.directory)?;
     let (disk, data_is_missing) = remains::disk(&args.directory);
     let salvage = look(args, &disk)?;
     let tables = place.fill(|target| save(&salvage, target)).map_err(nobody_reads)?;
@@ -270,7 +270,7 @@ fn text(outcome: &Outcome) -> String {
     for Page { page, reason } in outcome.pages.iter().take(MOST_NAMED) {
         add(format!("page {page} is lost: {reason}"));
     }
-    more(&mut add, outcome.damaged_pages as usize, "pages");
+    more(&mut add, outcome.damaged_pages as usize, outcome.pages.len(), "pages");
     if outcome.pages_called_free > 0 {
         add(format!(
             "{} pages were read that the file calls free: they are in use",
@@ -290,11 +290,11 @@ fn text(outcome: &Outcome) -> String {
                 .map_or("the end".to_owned(), |key| format!("before {}", shown(table.keys, key)));
             add(format!("  lost: keys from {from} to {to}"));
         }
-        more(&mut add, table.lost.len(), "ranges of keys");
+        more(&mut add, table.lost.len(), table.lost.len(), "ranges of keys");
         for key in table.values_lost.iter().take(MOST_NAMED) {
             add(format!("  lost: the value of {}", shown(table.keys, key)));
         }
-        more(&mut add, table.values_lost.len(), "values");
+        more(&mut add, table.values_lost.len(), table.values_lost.len(), "values");
     }
     if outcome.undecided > 0 {
         add(format!(
@@ -322,9 +322,28 @@ fn shown(keys: Kind, key: &Json) -> String {
     escaped.map_or_else(|| key.to_string(), |bytes| format!("\"{}\"", bytes.replace('"', "\\x22")))
 }
 
-/// How many there are beyond those that were named.
-fn more(add: &mut impl FnMut(String), count: usize, what: &str) {
+/// How many there are beyond those that were named; `known`: so many are in the JSON object.
+fn more(add: &mut impl FnMut(String), count: usize, known: usize, what: &str) {
     if count > MOST_NAMED {
-        add(format!("  and {} more {what}; --json names them", count - MOST_NAMED));
+        let names = if known < count { format!("the first {known} of all") } else { "them".to_owned() };
+        add(format!("  and {} more {what}; --json names {names}", count - MOST_NAMED));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_names_are_promised_than_there_are() {
+        let mut told = Vec::new();
+        for (count, known) in [(5, 5), (6, 6), (13_824, 1000)] {
+            more(&mut |line| told.push(line), count, known, "pages");
+        }
+        let expected = [
+            "  and 1 more pages; --json names them",
+            "  and 13819 more pages; --json names the first 1000 of all",
+        ];
+        assert_eq!(told, expected);
     }
 }

@@ -348,3 +348,62 @@ fn a_dropped_table_is_not_lost() {
     db.close().unwrap();
     only_the_other(&disk);
 }
+
+/// A key that no program can have stored, because it is too long: a check called its page sound, and what was saved of
+/// it was refused wherever it should go, with all that came behind it.
+#[test]
+fn a_key_that_is_too_long_is_damage() {
+    const BAD: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bad");
+    const GOOD: TableDefinition<'_, u32, u32> = TableDefinition::new("good");
+    let disk = FaultyDisk::new();
+    let open =
+        || Database::builder().options(options()).disk(Arc::new(disk.clone())).open(Sample::directory());
+    let db = open().unwrap();
+    let longest = [0xFF; 2048];
+    // If the key were four bytes longer, the length of the value behind it would be 6.
+    let value = [1, 1, 6, 0, 1, 1, 1, 1, 1, 1];
+    db.transact(|tx| {
+        tx.put(BAD, &longest[..], &value[..])?;
+        tx.put(GOOD, 1, 1).map(drop)
+    })
+    .unwrap();
+    db.close().unwrap();
+    drop(db);
+    let leaf = pages(&disk, NODE, Some(FIRST_TABLE))[0];
+    edit(&disk, &Sample::file("data"), |data| {
+        let slot = leaf * PAGE_BYTES + 64;
+        assert_eq!(data[slot + 6..slot + 8], 2048_u16.to_le_bytes());
+        data[slot + 6] += 4;
+        seal(&Sample::file("data"), data, database_id(&disk));
+    });
+    let report = open().unwrap().verify().unwrap();
+    let said = report.problems.join("\n");
+    assert!(said.contains("slot 0 has a key of 2052 bytes"), "{said}");
+    let saved = save(&disk);
+    let (damaged, _) = saved.salvage.damaged_pages();
+    assert!(damaged.iter().any(|(page, _)| *page == leaf as u64), "{damaged:?}");
+    assert!(saved.content.get("bad").is_none_or(|table| table.is_empty()));
+    assert_eq!(saved.content["good"].len(), 1);
+}
+
+/// A row of the catalogue under a name that no table can have: its table was saved under one that looks like it, as if
+/// that were its own.
+#[test]
+fn a_name_that_no_table_can_have_is_lost() {
+    let sample = Sample::closed();
+    let disk = sample.copy();
+    let leaves = pages(&disk, NODE, Some(CATALOG));
+    edit(&disk, &Sample::file("data"), |data| {
+        for leaf in leaves {
+            let page = &mut data[leaf * PAGE_BYTES..][..PAGE_BYTES];
+            let place = page.windows(5).position(|bytes| bytes == b"names").unwrap();
+            page[place + 4] = 0xFF;
+        }
+        seal(&Sample::file("data"), data, database_id(&sample.disk));
+    });
+    let saved = save(&disk);
+    let mut expected = sample.states[0].clone();
+    let names = expected.remove("names").unwrap();
+    expected.insert(format!("lost-table-{}", FIRST_TABLE + 1), names);
+    assert!(saved.content == expected, "{:?}", saved.content.keys());
+}

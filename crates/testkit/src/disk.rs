@@ -90,6 +90,8 @@ struct Faults {
     syncs_held: bool,
     /// So many more files can be opened; `None`: no end.
     files_left: Option<u32>,
+    /// After so many files one cannot be opened; `None`: that is over.
+    files_before_refusal: Option<u32>,
     /// Syncs of files in this directory, and below it, do nothing and say that they did.
     lying: Option<PathBuf>,
 }
@@ -97,6 +99,11 @@ struct Faults {
 impl Faults {
     /// Whether one more file may be opened, which is counted.
     fn take_file(&mut self) -> bool {
+        if self.files_before_refusal == Some(0) {
+            self.files_before_refusal = None;
+            return false;
+        }
+        self.files_before_refusal = self.files_before_refusal.map(|files| files - 1);
         let Some(left) = &mut self.files_left else { return true };
         let may = *left > 0;
         *left = left.saturating_sub(1);
@@ -209,6 +216,12 @@ impl FaultyDisk {
     /// As [`FaultyDisk::set_out_of_files`], after so many more have been opened. `None`: no end.
     pub fn set_files_left(&self, files: Option<u32>) {
         self.state.lock().faults.files_left = files;
+    }
+
+    /// As [`FaultyDisk::set_files_left`], for one file: others are closed then, and the next can be opened. `None`: no
+    /// more.
+    pub fn refuse_one_file_after(&self, files: Option<u32>) {
+        self.state.lock().faults.files_before_refusal = files;
     }
 
     /// What [`FaultyDisk::set_free_space`] has left, in bytes.

@@ -27,7 +27,7 @@ use std::{
     path::Path,
 };
 
-use foreshore_base::{PageId, Result, SlotIndex, StorageError, TableId};
+use foreshore_base::{PageId, Result, SlotIndex, StorageError, TableId, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_btree::{leaf_table, long_value};
 use foreshore_env::{
     disk::{Disk, OpenMode},
@@ -112,8 +112,8 @@ impl Salvage {
     /// how many were looked at.
     ///
     /// # Errors
-    /// When somebody has it open, when it has another format, when this process may not read one of its files, and when
-    /// there is no data file or none of its pages can be read.
+    /// When somebody has it open, when it has another format, when this process may not read one of its files, or gets
+    /// no more files, threads or memory for pages, and when there is no data file or none of its pages can be read.
     pub fn open(
         disk: &Arc<dyn Disk>,
         directory: &Path,
@@ -248,10 +248,10 @@ impl Salvage {
             if let Some(table) = dropped_table(name) {
                 dropped.insert(table);
             } else if let (Some((table, _, meta)), Some(name)) =
-                (value.and_then(decode_row), name.first().map(|_| String::from_utf8_lossy(name).into_owned()))
+                (value.and_then(decode_row), table_name(name))
                 && known.insert(table)
             {
-                tables.push(SalvagedTable { name, meta: Some(meta), pieces: take(table) });
+                tables.push(SalvagedTable { name: name.to_owned(), meta: Some(meta), pieces: take(table) });
             }
             ControlFlow::Continue(())
         })?;
@@ -348,6 +348,11 @@ impl SalvagedTable {
     pub fn lost(&self) -> Vec<KeyGap> {
         self.pieces.gaps()
     }
+}
+
+/// The key of a row of the catalogue, if a table can be called so.
+fn table_name(key: &[u8]) -> Option<&str> {
+    str::from_utf8(key).ok().filter(|name| (1..=MAX_TABLE_NAME_BYTES).contains(&name.len()))
 }
 
 /// Refuses files that this process may not read: nothing is damaged then, and what they have would be called lost. What

@@ -42,8 +42,9 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The place that was named, at which there is nothing yet; but a directory may be there, empty.
-    pub(super) fn choose(target: &Path, lines: bool) -> Result<Place, CliError> {
+    /// The place that was named, at which there is nothing yet; but a directory may be there, empty. The damaged
+    /// database may have the name that it has until it is whole: nobody is told to remove that.
+    pub(super) fn choose(target: &Path, lines: bool, damaged: &Path) -> Result<Place, CliError> {
         if lines && target == Path::new("-") {
             return if leads_nowhere() {
                 Err(CliError::usage(
@@ -97,6 +98,15 @@ impl Place {
         let mut part = OsString::from(name);
         part.push(INCOMPLETE);
         let part = whole.with_file_name(part);
+        if matches!(RealDisk.lies_in(&part, damaged), Ok(true)) {
+            return Err(CliError::usage(
+                format!(
+                    "{} is the damaged database, and what is saved has that name until it is whole",
+                    part.display()
+                ),
+                "name another place",
+            ));
+        }
         if fs::symlink_metadata(&part).is_ok() {
             return Err(CliError::usage(
                 format!(
@@ -288,7 +298,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for lines in [false, true] {
-            let place = Place::choose(&path("saved"), lines).unwrap();
+            let place = Place::choose(&path("saved"), lines, &path("db")).unwrap();
             let failed = place.fill(|_| -> Result<(), CliError> { Err(CliError::Other("full".to_owned())) });
             let said = failed.unwrap_err().to_string();
             assert!(said.ends_with("saved.incomplete; remove it before you try again"), "{said}");

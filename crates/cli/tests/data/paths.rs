@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::symlink},
     process::{Command, Output},
 };
 
@@ -80,4 +80,16 @@ fn where_no_database_is_the_next_step_is_said_once() {
         assert_eq!(said.matches("is not a Foreshore database").count(), 1, "{command}: {said}");
         assert!(said.ends_with("; name a database, or, to make one, a new or empty directory\n"), "{said}");
     }
+}
+
+/// Of a link that leads nowhere it was said that it lies in the database.
+#[test]
+fn no_backup_is_made_through_a_link_that_leads_nowhere() {
+    let scene = Scene::new();
+    scene.write("data.csv", "a,b\n1,2\n");
+    scene.succeed("load db data.csv");
+    symlink("nowhere", scene.path("link")).unwrap();
+    let said = scene.fail("backup db link");
+    assert!(said.contains("link is a symbolic link that leads nowhere"), "{said}");
+    assert!(!scene.path("nowhere").exists());
 }

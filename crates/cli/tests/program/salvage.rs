@@ -496,6 +496,20 @@ fn what_is_not_whole_is_called_incomplete() {
     }
 }
 
+/// What an interrupted salvage has left may be all that there is, and be salvaged itself. It was said to be in the way,
+/// and that it should be removed.
+#[test]
+fn the_damaged_database_is_not_in_its_own_way() {
+    let scene = Scene::new();
+    fs::rename(scene.database(), scene.directory.path().join("saved.incomplete")).unwrap();
+    let output = scene.run(&["salvage", "saved.incomplete", "saved"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("saved.incomplete is the damaged database") && !said.contains("remove"), "{said}");
+    let output = scene.run(&["salvage", "saved.incomplete", "other"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 /// An empty directory may be there already, and a link to it; the link stays.
 #[test]
 fn an_empty_directory_is_a_place() {

@@ -98,7 +98,7 @@ impl Builder {
     /// # Errors
     /// - [`Error::InvalidOption`]: options have values that are not allowed, alone or together, or there is less memory
     ///   than [`Options::pool_bytes`] says.
-    /// - [`Error::AlreadyOpen`]: a process has it open, this one or another.
+    /// - [`Error::AlreadyOpen`]: a process has it open, this one or another, or makes a backup there.
     /// - [`Error::NotADatabase`]: what is there is something else, or a backup that was not finished. With a control
     ///   file, a data file and a segment of a log it is a database, and a file that does not look like one of its own is
     ///   damaged.

@@ -38,6 +38,10 @@ impl SlottedView<'_> {
         }
         for index in 0..stored_count {
             let slot = self.slot(SlotIndex(index));
+            let key = prefix + slot.suffix_len();
+            if key > MAX_KEY_BYTES {
+                return Err(format!("slot {index} has a key of {key} bytes"));
+            }
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
             let slack = self.slack_of(slot);
             if slot.has_slack() {

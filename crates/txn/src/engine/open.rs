@@ -155,6 +155,10 @@ impl Place<'_> {
             return Ok(Found::Database);
         }
         if has(CONTROL_BACKUP) {
+            // Whoever makes it has it locked.
+            if matches!(self.disk.lock_shared(&self.path(LOCK)), Ok(None)) {
+                return Err(StorageError::AlreadyOpen { path: self.directory.to_owned() });
+            }
             return Err(self.stranger("it is a backup that was not finished; remove it, and make another"));
         }
         let known = [LOCK, CONTROL_NEW, DATA, LOG];

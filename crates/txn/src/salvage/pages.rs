@@ -1,13 +1,13 @@
 //! Where the pages of a damaged database come from: the ways of the [module above](super), in their order.
 
 use std::{
-    io::ErrorKind::NotFound,
+    io::ErrorKind::{NotFound, WouldBlock},
     path::{Path, PathBuf},
 };
 
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::{
-    disk::{Disk, Overlay},
+    disk::{Disk, Overlay, is_out_of_files},
     sync::Arc,
 };
 use foreshore_pages::{BufferPool, PageBuffer, PageWords, RawPages};
@@ -67,8 +67,9 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
             return Err(error);
         }
         Err(error) => {
+            let failure = unless_out_of_means(error)?;
             let (recovered, source, given_up) = recover(disk, directory, options)?;
-            (recovered, source, Some(error), given_up)
+            (recovered, source, Some(failure), given_up)
         }
     };
     let id = match &recovered {
@@ -110,18 +111,18 @@ fn recover(
     let overlay = || -> Arc<dyn Disk> { Arc::new(Overlay::new(Arc::clone(disk), options.read_only_bytes)) };
     let mut given_up = None;
     let contents = control::contents(&overlay(), directory, options);
-    for content in contents.unwrap_or_else(|error| note(&mut given_up, error)) {
+    for content in contents.or_else(|error| note(&mut given_up, error))? {
         let rebuilt = overlay();
         let opened = ControlFile::create(&*rebuilt, &directory.join(CONTROL), content)
             .and_then(|_| Engine::open(rebuilt, directory, options));
         match opened {
             Ok(engine) => return Ok((Recovered::Engine(engine), SalvageSource::Rebuilt, None)),
-            Err(error) => note(&mut given_up, error),
+            Err(error) => note(&mut given_up, error)?,
         }
     }
     let lock = lock(disk, directory)?;
     let places = control::where_redo_begins(&overlay(), directory, options);
-    let (database_id, places) = places.unwrap_or_else(|error| note(&mut given_up, error));
+    let (database_id, places) = places.or_else(|error| note(&mut given_up, error))?;
     let mut failed = None;
     for redo in places {
         match Repeated::open(&overlay(), directory, options, database_id, redo) {
@@ -129,16 +130,28 @@ fn recover(
                 let repeated = Box::new(repeated.locked(lock));
                 return Ok((Recovered::Repeated(repeated), SalvageSource::Repeated, given_up));
             }
-            Err(error) => note(&mut failed, error),
+            Err(error) => note(&mut failed, error)?,
         }
     }
     Ok((Recovered::Nothing { _lock: lock }, SalvageSource::Pages, failed.or(given_up)))
 }
 
 /// Keeps the error of a way that leads nowhere, and goes on with nothing.
-fn note<T: Default>(given_up: &mut Option<StorageError>, error: StorageError) -> T {
-    *given_up = Some(error);
-    T::default()
+fn note<T: Default>(given_up: &mut Option<StorageError>, error: StorageError) -> Result<T> {
+    *given_up = Some(unless_out_of_means(error)?);
+    Ok(T::default())
+}
+
+/// Passes on an error that says something of the files. Where this process gets no more files, threads or memory for
+/// pages, nothing is damaged, and a way that needs less of them would call lost what only the log has.
+fn unless_out_of_means(error: StorageError) -> Result<StorageError> {
+    match error {
+        StorageError::OutOfMemory { .. } => Err(error),
+        StorageError::Io { ref source, .. } if is_out_of_files(source) || source.kind() == WouldBlock => {
+            Err(error)
+        }
+        error => Ok(error),
+    }
 }
 
 fn lock(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<Lock>> {

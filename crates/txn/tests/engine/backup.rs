@@ -230,6 +230,24 @@ fn a_backup_that_was_refused_is_none_and_can_be_tried_again() {
     assert!(tried > 0, "no backup was refused before its first page");
 }
 
+/// Whoever opened a backup that was being made was told to remove it.
+#[test]
+fn a_backup_that_is_being_made_is_open_elsewhere() {
+    let disk = FaultyDisk::new();
+    let (engine, _) = made(&disk);
+    let mut told = 0;
+    let mut look = |_| {
+        let opened = open_target(&disk, target()).map(drop);
+        assert!(matches!(&opened, Err(StorageError::AlreadyOpen { .. })), "{opened:?}");
+        told += 1;
+        if told < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    engine.backup(target(), &mut look).unwrap_err();
+    assert_eq!(told, 2);
+    let opened = open_target(&disk, target()).map(drop);
+    assert!(matches!(&opened, Err(StorageError::NotADatabase { .. })), "{opened:?}");
+}
+
 #[test]
 fn what_is_in_the_way_is_left_alone() {
     let disk = FaultyDisk::new();

@@ -152,3 +152,33 @@ fn what_does_not_fit_in_memory_is_said() {
     assert!(given_up.contains("would have to be changed in memory"), "{given_up}");
     engine.close().unwrap();
 }
+
+/// Each opening of a file in turn finds that this process has as many open as it may: a database that crashed is
+/// refused, or saved as a whole. It was taken for damaged, and what only its log had for lost.
+#[test]
+fn files_that_cannot_be_opened_are_no_damage() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for row in 0..40_u32 {
+        put(&engine, &table, &row.to_be_bytes(), &[1; 300]);
+    }
+    let content = read_all(&engine).unwrap();
+    let left = disk.after_crash(CrashMode::DropUnsynced);
+    let mut refused = 0;
+    for files in 0..30 {
+        left.refuse_one_file_after(Some(files));
+        let shared: Arc<dyn Disk> = Arc::new(left.clone());
+        match Salvage::open(&shared, directory(), &tiny(), &mut |_, _| {}) {
+            Err(error) => {
+                assert!(error.to_string().contains("os error 24"), "{files}: {error}");
+                refused += 1;
+            }
+            Ok(salvage) => assert_eq!(salvage.source(), SalvageSource::Recovered, "{files}"),
+        }
+    }
+    assert!(refused > 5, "{refused}");
+    left.refuse_one_file_after(None);
+    assert!(save(&left).1 == content);
+    engine.close().unwrap();
+}
