@@ -254,7 +254,7 @@ mod value;
 mod view;
 
 pub use foreshore_base::{
-    CorruptionSite,
+    CorruptionSite, Lsn, PageId, TxnId,
     key::{Key, KeyDecodeError},
     limits,
 };
