@@ -2,11 +2,13 @@
 //! must come out again. Nodes hold four records, so that trees split and merge all the time, and the keys are few, so
 //! that transactions meet.
 
+mod wide;
+
 use std::{
     ops::Bound,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -47,6 +49,8 @@ pub(crate) struct Run {
     pub(crate) hybrid: u64,
     /// Whether what they read is validated.
     pub(crate) read_validation: bool,
+    /// Whether transactions also keep cursors open, lock tables, append and visit, beside compactions and checkpoints.
+    pub(crate) wide: bool,
     /// Records in a node, at most.
     pub(crate) node_capacity: usize,
     /// Other options, by name.
@@ -68,6 +72,7 @@ impl Run {
             ways: &[Way::Dynamic],
             hybrid: 0,
             read_validation: true,
+            wide: false,
             node_capacity: 4,
             set: &[],
             sync_delay: Duration::ZERO,
@@ -92,6 +97,15 @@ impl Run {
         self.set.iter().for_each(|(name, value)| options.set(name, value).unwrap());
         Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db").unwrap()
     }
+}
+
+/// Two lengths, so that one key may be the prefix of another; in the order of the numbers.
+fn key(number: u64) -> Vec<u8> {
+    let mut key = vec![b'k', b'0' + (number / 2) as u8];
+    if number % 2 == 1 {
+        key.push(b'x');
+    }
+    key
 }
 
 /// Transactions that a thread has submitted and not waited for, at most.
@@ -261,13 +275,7 @@ impl Hand {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        // Two lengths, so that one key may be the prefix of another.
-        let number = self.random.below(self.run.keys);
-        let mut key = vec![b'k', b'0' + (number / 2) as u8];
-        if number % 2 == 1 {
-            key.push(b'x');
-        }
-        key
+        key(self.random.below(self.run.keys))
     }
 
     /// A value that nobody else writes; now and then one that needs the overflow table.
@@ -298,9 +306,11 @@ impl Hand {
 
     fn work(&mut self, tx: &mut Transaction, serial: u64) -> Result<Vec<Op>> {
         let mut ops = Vec::new();
-        let mut savepoints = Vec::new();
-        for _ in 0..=self.random.below(8) {
-            self.operation(tx, &mut ops, &mut savepoints, serial)?;
+        let (mut savepoints, mut cursors) = (Vec::new(), Vec::new());
+        for _ in 0..=self.random.below(if self.run.wide { 14 } else { 8 }) {
+            if !self.run.wide || !self.wide_operation(tx, &mut ops, &mut cursors, serial)? {
+                self.operation(tx, &mut ops, &mut savepoints, serial)?;
+            }
         }
         Ok(ops)
     }
@@ -406,6 +416,23 @@ impl Hand {
     }
 }
 
+/// Compacts again and again, with a checkpoint now and then; how often.
+fn compact_until(db: &Database, over: &AtomicBool) -> u64 {
+    let mut times = 0;
+    while !over.load(Ordering::Relaxed) {
+        match db.compact() {
+            Ok(_) => times += 1,
+            Err(Error::LockTimeout(_) | Error::Deadlock(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if times % 4 == 0 {
+            db.checkpoint().unwrap();
+        }
+        thread::sleep(Duration::from_millis(times % 3));
+    }
+    times
+}
+
 /// What a run came to.
 pub(crate) struct Played {
     pub(crate) committed: u64,
@@ -416,7 +443,9 @@ pub(crate) struct Played {
 pub(crate) fn play(run: Run) -> Played {
     let db = run.open(&FaultyDisk::new());
     let (history, order) = (History::new(), Arc::new(AtomicU64::new(1)));
+    let over = AtomicBool::new(false);
     let outcomes: Vec<(Counts, Option<Error>)> = thread::scope(|scope| {
+        let tidied = run.wide.then(|| scope.spawn(|| compact_until(&db, &over)));
         let clients: Vec<_> = (0..run.threads)
             .map(|name| {
                 let random = Xorshift::new((run.seed * 1000 + name + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -432,7 +461,10 @@ pub(crate) fn play(run: Run) -> Played {
                 scope.spawn(move || client.run())
             })
             .collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
+        let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(tidied.is_none_or(|tidied| tidied.join().unwrap() > 0), "seed {}: no compaction", run.seed);
+        ended.into_iter().map(|client| client.unwrap()).collect()
     });
     if run.locking {
         if let Some(error) = outcomes.iter().find_map(|(_, error)| error.as_ref()) {
@@ -775,5 +807,48 @@ fn hybrid_histories_beside_all_others_replay_in_commit_order() {
         ways: &[Way::Hybrid, Way::Dynamic, Way::Served, Way::Submitted, Way::Hybrid, Way::Planned],
         transactions: 120,
         ..Run::serializable(900 + seed)
+    });
+}
+
+/// With cursors that stay open, whole tables locked, appends and visits, beside compactions.
+#[test]
+fn wide_histories_replay_in_commit_order() {
+    const SETS: [&[(&str, &str)]; 6] = [
+        &[("pool_bytes", "512KiB"), ("flush_interval", "1ms")],
+        &[("escalation_locks", "4")],
+        &[("escalation_locks", "3"), ("early_lock_release", "shared")],
+        &[("escalation_bytes", "300"), ("latch_mode", "always_shared")],
+        &[("escalation_locks", "5"), ("lock_table", "staged")],
+        &[("log_full", "end_oldest"), ("escalation_locks", "4")],
+    ];
+    for (number, set) in (0..).zip(SETS) {
+        for ways in [&[Way::Dynamic][..], &[Way::Dynamic, Way::Planned]] {
+            for round in 0..effort() {
+                let played = play(Run {
+                    set,
+                    ways,
+                    wide: true,
+                    hybrid: 4,
+                    threads: 7,
+                    transactions: 120,
+                    keys: 14 + 10 * (number % 3),
+                    sync_delay: Duration::from_millis(number % 2),
+                    ..Run::serializable(1000 + 10 * round + number)
+                });
+                if let Err(anomaly) = played.replayed {
+                    panic!("{set:?}, round {round}: {anomaly}");
+                }
+                assert!(played.committed > 50, "{set:?}: {} committed", played.committed);
+            }
+        }
+    }
+}
+
+#[test]
+fn under_read_committed_the_checker_finds_anomalies_in_wide_histories() {
+    finds_anomalies(|seed| Run {
+        isolation: Isolation::ReadCommitted,
+        wide: true,
+        ..Run::serializable(seed)
     });
 }
