@@ -189,9 +189,9 @@ pub struct Options {
     pub execution_threads: usize,
     /// Whether these threads change from one kind to the other, by how much there is to do. There are as many as the
     /// two numbers together, of which at first `control_threads` lock, later at least one, and at most as many as there
-    /// are parts of the lock names: `control_threads`, or if that is more 8, or all threads but one if these are fewer.
-    /// (With two threads nothing moves.) What was decided is in [`Database::stats`](crate::Database::stats). Default:
-    /// false.
+    /// are parts of the lock names. Of these there are `control_threads`, or, if that is more, 8, or all threads but one
+    /// where these are fewer than 8. (With two threads nothing moves.) What was decided is in
+    /// [`Database::stats`](crate::Database::stats). Default: false.
     pub automatic_threads: bool,
     /// How many transactions each of the threads that run them has begun and not ended, at most. All these threads
     /// together have at most 768: where there are many, each has room for fewer. A transaction that waits for a lock

@@ -275,7 +275,7 @@ impl<'p> Planner<'p> {
         tx.txn().begin_reconnaissance();
         let declared = if self.steps.is_empty() {
             // A body that is interrupted by a panic is left as it would be by an error that it passes on.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| nested::within(|| body(tx).map(drop)))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| nested::within(|| drop(body(tx))))) {
                 // Nor does what its panic carries do anything.
                 mem::forget(panic);
             }

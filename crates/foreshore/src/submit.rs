@@ -145,7 +145,8 @@ impl<R> Drop for Cell<R> {
     /// Nobody has asked: what a panic carries may panic where it is dropped, and that is nothing to the transactions of
     /// others. What a body has returned may wait for locks there, as the body may (DB-11).
     fn drop(&mut self) {
-        match mem::replace(&mut *self.state.lock(), State::Taken) {
+        let state = mem::replace(&mut *self.state.lock(), State::Taken);
+        match state {
             State::Ended(Ended::Panicked(panic)) => mem::forget(panic),
             state => nested::within(|| drop(state)),
         }

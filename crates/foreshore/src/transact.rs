@@ -326,12 +326,17 @@ pub(crate) fn end_run<R, C>(
         // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
         match (result, tx.take_victim()) {
             (Ok(value), None) => {
-                return Ok(match commit(tx) {
-                    Ok(committed) => Run::Committed((value, committed)),
-                    Err(Error::StaleReads) => Run::Stale,
+                let error = match commit(tx) {
+                    Ok(committed) => return Ok(Run::Committed((value, committed))),
+                    Err(error) => error,
+                };
+                // As below.
+                nested::within(|| drop(value));
+                return Ok(match error {
+                    Error::StaleReads => Run::Stale,
                     // Others have ended it: it needed no more itself.
-                    Err(error @ Error::LogHeld) => Run::Crowded(error),
-                    Err(error) => Run::Failed(error),
+                    error @ Error::LogHeld => Run::Crowded(error),
+                    error => Run::Failed(error),
                 });
             }
             (Err(error), None) if wants_log(&error) && tx.txn().was_crowded() => Run::Crowded(error),

@@ -169,7 +169,8 @@ impl FaultyDisk {
     }
 
     /// Lets sync `number` (counted as [`Counts::syncs`], from 1) fail with EIO. As on Linux, what it should have made
-    /// durable is then taken for clean: later syncs succeed without it. Names come with the next sync of their directory.
+    /// durable is then taken for clean: later syncs succeed without it. Names come with the next sync of their
+    /// directory.
     pub fn fail_sync(&self, number: u64) {
         self.state.lock().faults.fail_syncs.insert(number);
     }

@@ -301,6 +301,8 @@ impl Engine {
         if !is_abandoned {
             session.owner.release_all(None);
         }
+        // Where the log was closed it is prepared still, and none of those that were cut off.
+        session.release_slot();
         core.prepared.forget(global_id);
         flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
     }

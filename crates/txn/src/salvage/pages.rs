@@ -80,7 +80,10 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
     let raw = RawPages::open(&**disk, path, id);
     let raw = match (raw, &recovered) {
         (Ok(raw), _) => Some(raw),
-        (Err(_), Recovered::Engine(_) | Recovered::Repeated(_)) => None,
+        (Err(error), Recovered::Engine(_) | Recovered::Repeated(_)) => {
+            unless_out_of_means(error)?;
+            None
+        }
         (Err(error), Recovered::Nothing { .. }) => {
             let detail = match (error, &failure) {
                 // Without a data file, the error that opening ended with says it best.
@@ -160,6 +163,7 @@ fn lock(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<Lock>> {
     match shared(LOCK).or_else(|_| shared(CONTROL)) {
         Ok(Some(lock)) => Ok(Some(Lock(lock))),
         Ok(None) => Err(StorageError::AlreadyOpen { path: directory.to_owned() }),
+        Err(error) if is_out_of_files(&error) => Err(StorageError::io("lock", directory)(error)),
         Err(_) => Ok(None),
     }
 }
