@@ -203,7 +203,7 @@ impl<C: Client> Task<C> {
         self.age = Some(tx.age().0);
         // ORTHRUS-3.
         tx.txn().make_tables_at_once(self.refused);
-        let footprint = planner.footprint(&mut tx, &mut |tx| nested::within(|| client.run(tx)));
+        let footprint = planner.footprint(&mut tx, &mut |tx| client.run(tx));
         end_of_a_fork(database.engine().is_forked());
         if tx.txn().was_refused_a_table() {
             self.refused.get_or_insert_with(Instant::now);

@@ -21,6 +21,8 @@ use foreshore::{
 use foreshore_env::random::Xorshift;
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
+use crate::roles::wait_for;
+
 const NUMBERS: TableDefinition<u32, u64> = TableDefinition::new("numbers");
 
 /// How long a test waits for what is to happen, on the slowest machine.
@@ -592,14 +594,6 @@ impl Gate {
     fn is_reached(&self) -> bool {
         wait_for(|| self.reached.load(Ordering::SeqCst))
     }
-}
-
-fn wait_for(what: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + FAR;
-    while !what() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(1));
-    }
-    what()
 }
 
 /// ORTHRUS-1: where a ring had no room for the locks of a transaction, they stayed at the thread that had run it until

@@ -53,7 +53,8 @@ impl Procedure for Slow {
     }
 }
 
-fn wait_for(what: impl Fn() -> bool) -> bool {
+/// Whether it comes to be so, in time.
+pub(crate) fn wait_for(what: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + FAR;
     while !what() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
