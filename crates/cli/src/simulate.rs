@@ -13,7 +13,7 @@ mod speed;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Command, Subcommand};
 
 use foreshore_bench::{BenchError, Workload};
 
@@ -106,11 +106,17 @@ struct SimulateLocksArgs {
 }
 
 #[derive(Args)]
+#[command(mut_subcommands(without_examples))]
 struct SimulateBenchArgs {
     #[command(subcommand)]
     what: Simulated,
     #[command(flatten)]
     machine: MachineArgs,
+}
+
+/// The examples of a benchmark are those of `bench`, which run on the machine at hand.
+fn without_examples(command: Command) -> Command {
+    command.after_help("Examples: cargo sim simulate --help")
 }
 
 #[derive(Subcommand)]

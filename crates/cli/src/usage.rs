@@ -108,6 +108,21 @@ mod tests {
         }
     }
 
+    /// An example of `bench` is none of `simulate bench`, which takes other options.
+    #[test]
+    fn simulated_benchmarks_show_no_examples_of_real_ones() {
+        let mut root = Cli::command();
+        root.build();
+        let simulate = root.find_subcommand_mut("simulate").unwrap();
+        let helps: Vec<_> = simulate
+            .find_subcommand_mut("bench")
+            .unwrap()
+            .get_subcommands_mut()
+            .map(|command| command.render_long_help().to_string())
+            .collect();
+        assert!(helps.len() > 10 && helps.iter().all(|help| !help.contains("foreshore bench ")), "{helps:?}");
+    }
+
     /// One below, at, and one above either end of every number that is bounded at both.
     #[test]
     fn numbers_have_ends() {
