@@ -114,6 +114,22 @@ pub(crate) struct Listing {
     pub(crate) spares: Vec<(u64, PathBuf)>,
 }
 
+/// Passes on an error that says something of a file. Where this process gets no more files, nothing is wrong with it.
+pub(crate) fn as_damage(error: StorageError) -> Result<StorageError> {
+    match error {
+        StorageError::Io { ref source, .. } if is_out_of_files(source) => Err(error),
+        error => Ok(error),
+    }
+}
+
+/// What was read, or nothing where the file is not as it should be.
+pub(crate) fn sound<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) => as_damage(error).map(|_| None),
+    }
+}
+
 /// Looks into the directory of a log. Files with other names are nobody's business.
 pub(crate) fn list(disk: &dyn Disk, directory: &Path) -> Result<Listing> {
     let mut listing = Listing::default();

@@ -39,6 +39,7 @@ use foreshore_env::{disk::Disk, sync::Arc};
 use foreshore_pages::{PageWords, RawPages, SlottedView};
 use foreshore_wal::Log;
 
+use super::pages::sound;
 use crate::{
     control::{Control, ControlFile},
     engine::{CONTROL, DATA, LOG},
@@ -52,11 +53,12 @@ use crate::{
 const MOST_TRIED: usize = 8;
 
 /// The id of the database, as its control file or its log says.
-pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Option<u64> {
+pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<u64>> {
     if let Some(content) = ControlFile::read_slots(&**disk, &directory.join(CONTROL)) {
-        return Some(content.database_id);
+        return Ok(Some(content.database_id));
     }
-    Log::survey(&**disk, &directory.join(LOG)).ok()?.map(|(id, _)| id)
+    let log = sound(Log::survey(&**disk, &directory.join(LOG)))?;
+    Ok(log.flatten().map(|(id, _)| id))
 }
 
 /// The id, and where redo may begin, in the order to be tried: as a slot of the control file says, or else checkpoints
@@ -75,7 +77,7 @@ pub(super) fn where_redo_begins(
         StorageError::corrupt_file(&path, "no slot of it is sound, and the log has no header")
     })?;
     // A header page that cannot be read says nothing against any.
-    let pages = RawPages::open(&**disk, directory.join(DATA), Some(database_id)).ok();
+    let pages = sound(RawPages::open(&**disk, directory.join(DATA), Some(database_id)))?;
     let swept = pages.and_then(|pages| pages.horizon()).unwrap_or(Lsn::MAX);
     let (log, _) = Log::open_damaged(Arc::clone(disk), &log_directory, database_id, from, &options.log)?;
     let found = checkpoints(&log, from, |checkpoint| (from..=swept).contains(&checkpoint.redo));

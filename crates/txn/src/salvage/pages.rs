@@ -74,16 +74,13 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
     };
     let id = match &recovered {
         Recovered::Engine(engine) => Some(engine.core().log.id()),
-        _ => control::database_id(disk, directory),
+        _ => control::database_id(disk, directory)?,
     };
     let path: PathBuf = directory.join(DATA);
     let raw = RawPages::open(&**disk, path, id);
     let raw = match (raw, &recovered) {
         (Ok(raw), _) => Some(raw),
-        (Err(error), Recovered::Engine(_) | Recovered::Repeated(_)) => {
-            unless_out_of_means(error)?;
-            None
-        }
+        (Err(error), Recovered::Engine(_) | Recovered::Repeated(_)) => sound(Err(error))?,
         (Err(error), Recovered::Nothing { .. }) => {
             let detail = match (error, &failure) {
                 // Without a data file, the error that opening ended with says it best.
@@ -143,6 +140,14 @@ fn recover(
 fn note<T: Default>(given_up: &mut Option<StorageError>, error: StorageError) -> Result<T> {
     *given_up = Some(unless_out_of_means(error)?);
     Ok(T::default())
+}
+
+/// What was read, or nothing where the file is not as it should be.
+pub(super) fn sound<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) => unless_out_of_means(error).map(|_| None),
+    }
 }
 
 /// Passes on an error that says something of the files. Where this process gets no more files, threads or memory for

@@ -154,7 +154,8 @@ fn what_does_not_fit_in_memory_is_said() {
 }
 
 /// Each opening of a file in turn finds that this process has as many open as it may: a database that crashed is
-/// refused, or saved as a whole. It was taken for damaged, and what only its log had for lost.
+/// refused, or saved as a whole, also one that lost its control file. It was taken for damaged, and what only its log
+/// had for lost.
 #[test]
 fn files_that_cannot_be_opened_are_no_damage() {
     let disk = FaultyDisk::new();
@@ -164,21 +165,45 @@ fn files_that_cannot_be_opened_are_no_damage() {
         put(&engine, &table, &row.to_be_bytes(), &[1; 300]);
     }
     let content = read_all(&engine).unwrap();
-    let left = disk.after_crash(CrashMode::DropUnsynced);
-    let mut refused = 0;
-    for files in 0..30 {
-        left.refuse_one_file_after(Some(files));
-        let shared: Arc<dyn Disk> = Arc::new(left.clone());
-        match Salvage::open(&shared, directory(), &tiny(), &mut |_, _| {}) {
-            Err(error) => {
-                assert!(error.to_string().contains("os error 24"), "{files}: {error}");
-                refused += 1;
-            }
-            Ok(salvage) => assert_eq!(salvage.source(), SalvageSource::Recovered, "{files}"),
+    let whole = disk.after_crash(CrashMode::DropUnsynced);
+    // Of the other two, one has no header page, either.
+    let [without_control, without_header] = [false, true].map(|header| {
+        let left = disk.after_crash(CrashMode::DropUnsynced);
+        left.write_file(&directory().join("control"), &[0x5A; PAGE_BYTES]).unwrap();
+        if header {
+            let mut data = left.read_file(&directory().join("data")).unwrap();
+            data[..PAGE_BYTES].fill(0x5A);
+            left.write_file(&directory().join("data"), &data).unwrap();
         }
+        left
+    });
+    let databases = [
+        (whole, SalvageSource::Recovered),
+        (without_control, SalvageSource::Rebuilt),
+        (without_header, SalvageSource::Repeated),
+    ];
+    for (left, source) in databases {
+        let mut refused = 0;
+        for files in 0..60 {
+            left.refuse_one_file_after(Some(files));
+            let shared: Arc<dyn Disk> = Arc::new(left.clone());
+            match Salvage::open(&shared, directory(), &tiny(), &mut |_, _| {}) {
+                Err(error) => {
+                    assert!(error.to_string().contains("os error 24"), "{files}: {error}");
+                    refused += 1;
+                }
+                Ok(salvage) => assert_eq!(
+                    salvage.source(),
+                    source,
+                    "{files} {:?} {:?}",
+                    salvage.failure(),
+                    salvage.given_up()
+                ),
+            }
+        }
+        assert!(refused > 5, "{source:?}: {refused}");
+        left.refuse_one_file_after(None);
+        assert!(save(&left).1 == content, "{source:?}");
     }
-    assert!(refused > 5, "{refused}");
-    left.refuse_one_file_after(None);
-    assert!(save(&left).1 == content);
     engine.close().unwrap();
 }

@@ -4,7 +4,10 @@
 //! missed where it is not. The log ends at the first place where no record stands; whether that is a torn tail or
 //! damage is said, and makes no other difference. Nothing is written: not the torn tail, nor what a sync may have lost.
 
-use std::{collections::VecDeque, path::Path};
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+};
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
@@ -16,7 +19,7 @@ use super::{Found, Scan, gone, none_there, read_geometry};
 use crate::{
     frame::Seal,
     segment::{self, Geometry, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES},
-    store::{self, Listing, Segment, Spare, Store},
+    store::{self, Listing, Segment, Spare, Store, as_damage, sound},
 };
 
 /// Bytes that are lost together where a disk does not give them back.
@@ -25,7 +28,7 @@ const SECTOR_BYTES: usize = 512;
 /// The log from the segment of `from` on up to its end, or up to where it cannot be read; then why.
 ///
 /// # Errors
-/// Without that first segment.
+/// Without that first segment, and where this process gets no more files.
 pub(crate) fn open(
     disk: Arc<dyn Disk>,
     directory: &Path,
@@ -33,11 +36,7 @@ pub(crate) fn open(
     from: Lsn,
 ) -> Result<(Found, Option<StorageError>)> {
     let Listing { segments, spares } = store::list(&*disk, directory)?;
-    let geometry = segments
-        .iter()
-        .find_map(|(base, path)| read_geometry(&*disk, path, log_id, *base).ok())
-        .or_else(|| segments.iter().find_map(|(base, path)| by_length(&*disk, path, *base)));
-    let geometry = geometry.ok_or_else(|| none_there(directory))?;
+    let geometry = cut(&*disk, &segments, log_id)?.ok_or_else(|| none_there(directory))?;
     if !segments.iter().any(|(base, _)| *base == geometry.base(from.0)) {
         return Err(gone(directory, geometry.base(from.0)));
     }
@@ -54,13 +53,12 @@ pub(crate) fn open(
     let damage = loop {
         let path = directory.join(segment::file_name(base));
         let is_last = !segments.iter().any(|(other, _)| *other == base + geometry.segment_bytes());
-        let file = match disk.open(&path, OpenMode::ReadWrite) {
-            Ok(file) => file,
-            Err(_) => break Some(gone(directory, base)),
-        };
+        let file = sound(disk.open(&path, OpenMode::ReadWrite).map_err(StorageError::io("open", &path)))?;
+        let Some(file) = file else { break Some(gone(directory, base)) };
         let segment = Segment { base, file, path };
         let unread = scan.load_what_can_be_read(&segment)?;
         let header = read_geometry(&*disk, &segment.path, log_id, base).err();
+        let header = header.map(as_damage).transpose()?;
         live.push_back(segment);
         let complete = scan.run(base);
         let followed = segment::has_note(&scan.bytes, log_id, base);
@@ -83,13 +81,31 @@ pub(crate) fn open(
     Ok((Found { store, geometry, last, end: scan.position, sealed: true }, damage))
 }
 
+/// How the log is cut, as a header says, or else the length of a file.
+fn cut(disk: &dyn Disk, segments: &[(u64, PathBuf)], log_id: u64) -> Result<Option<Geometry>> {
+    for (base, path) in segments {
+        if let Some(geometry) = sound(read_geometry(disk, path, log_id, *base))? {
+            return Ok(Some(geometry));
+        }
+    }
+    for (base, path) in segments {
+        if let Some(geometry) = by_length(disk, path, *base)? {
+            return Ok(Some(geometry));
+        }
+    }
+    Ok(None)
+}
+
 /// How a log is cut of which no header is sound: each of its files has one length.
-fn by_length(disk: &dyn Disk, path: &Path, base: u64) -> Option<Geometry> {
-    let bytes = disk.open(path, OpenMode::Read).ok()?.len().ok()?;
-    let possible = bytes.is_power_of_two()
-        && (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&bytes)
-        && base.is_multiple_of(bytes);
-    possible.then(|| Geometry::new(bytes))
+fn by_length(disk: &dyn Disk, path: &Path, base: u64) -> Result<Option<Geometry>> {
+    let bytes = disk.open(path, OpenMode::Read).and_then(|file| file.len());
+    let bytes = sound(bytes.map_err(StorageError::io("measure", path)))?;
+    let possible = |bytes: &u64| {
+        bytes.is_power_of_two()
+            && (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(bytes)
+            && base.is_multiple_of(*bytes)
+    };
+    Ok(bytes.filter(possible).map(Geometry::new))
 }
 
 impl Scan {
@@ -133,9 +149,10 @@ mod tests {
             (0, 0, false),
         ] {
             disk.write_file(path, &vec![0; bytes as usize]).unwrap();
-            let found = by_length(&disk, path, base).map(|geometry| geometry.segment_bytes());
+            let found = by_length(&disk, path, base).unwrap();
+            let found = found.map(|geometry| geometry.segment_bytes());
             assert_eq!(found, possible.then_some(bytes), "{bytes} bytes from {base}");
         }
-        assert!(by_length(&disk, Path::new("/absent"), 0).is_none());
+        assert!(by_length(&disk, Path::new("/absent"), 0).unwrap().is_none());
     }
 }
