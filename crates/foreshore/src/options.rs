@@ -99,8 +99,9 @@ pub struct Options {
     pub flush_interval: Duration,
     /// After how many bytes of changes in the log a checkpoint is made. The whole pages that the log gets beside the
     /// changes, one for the first change of each page after a checkpoint, do not count; in all the log grows by at most
-    /// an eighth of [`Options::log_bytes`]. What is logged after the last checkpoint must be read when the database is
-    /// opened after a crash. Default: 256 MiB.
+    /// an eighth of [`Options::log_bytes`], and by what one transaction writes, because it is looked at when
+    /// transactions end. What is logged after the last checkpoint must be read when the database is opened after a
+    /// crash. Default: 256 MiB.
     pub checkpoint_bytes: u64,
     /// How long recovery after a crash may take: pages are written and checkpoints taken often enough for that, as far
     /// as the disk is fast enough, and never less often than [`Options::checkpoint_bytes`] says. `recovery_estimate_ns`

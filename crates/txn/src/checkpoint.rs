@@ -47,6 +47,8 @@ const REST: Duration = Duration::from_millis(200);
 enum Work {
     /// Roll back a transaction that needs most of a full log.
     End(TxnId),
+    /// Shorten a full log, which has not become shorter since.
+    Shorten(Lsn),
     Checkpoint,
     Reaper,
 }
@@ -81,6 +83,8 @@ struct Wanted {
     end: Option<TxnId>,
     /// One is being ended.
     ending: bool,
+    /// The log is full, and was kept from here on when somebody asked for room.
+    full_from: Option<Lsn>,
     /// Dropped tables, or long values that were left (TXN-43), have pages to be freed.
     reaper: bool,
     stop: bool,
@@ -90,7 +94,7 @@ struct Wanted {
 
 impl Wanted {
     fn is_urgent(&self) -> bool {
-        self.checkpoint || self.stop || self.end.is_some()
+        self.checkpoint || self.stop || self.end.is_some() || self.full_from.is_some()
     }
 }
 
@@ -153,6 +157,13 @@ impl Growth {
         wanted.end = Some(txn);
         self.wake.notify_one();
         wanted.ending
+    }
+
+    /// Asks for room in a log that is full, and has been kept from this place on.
+    pub(crate) fn ask_room(&self, low_water: Lsn) {
+        let mut wanted = self.wanted.lock();
+        wanted.full_from = wanted.full_from.max(Some(low_water));
+        self.wake.notify_one();
     }
 
     /// Whether something is asked for that the reaper should make way for.
@@ -218,6 +229,9 @@ impl Growth {
             wanted.ending = true;
             return Some(Work::End(txn));
         }
+        if let Some(low_water) = wanted.full_from.take() {
+            return Some(Work::Shorten(low_water));
+        }
         // Checkpoints first: they keep the log short enough for the rest.
         if std::mem::take(&mut wanted.checkpoint) {
             return Some(Work::Checkpoint);
@@ -232,6 +246,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
     while let Some(work) = core.growth.wait() {
         let result = match work {
             Work::End(txn) => ender::end(core, txn),
+            Work::Shorten(low_water) => core.shorten_log_from(low_water).map(drop),
             Work::Checkpoint => core.checkpoint_that_is_asked_for(),
             Work::Reaper => reaper::run(core).map(|done| {
                 if !done {
@@ -287,7 +302,11 @@ impl Core {
     /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not, and ends the backups
     /// that would keep it as long as it is (TXN-31); whether it is shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
-        let before = self.log.low_water();
+        self.shorten_log_from(self.log.low_water())
+    }
+
+    /// As [`Core::shorten_log`], of a log that was kept from `before` on.
+    fn shorten_log_from(&self, before: Lsn) -> Result<bool> {
         let mut control = self.control.lock();
         if self.log.low_water() == before && self.checkpoint_shortens_log() {
             let taken = self.checkpoint_as(&mut control, false)?;

@@ -44,6 +44,9 @@ pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
             session.release_slot();
         }
         session.core().stats.count(Event::Rollback);
+        if let Ok(Some(end)) = result {
+            session.core().note_log_growth(end);
+        }
         result
     } else {
         Ok(None)

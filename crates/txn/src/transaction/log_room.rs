@@ -6,9 +6,9 @@
 //! there is always room (WAL-10, TXN-5). If it has no operation under way, it is rolled back at once, in the background
 //! (TXN-35).
 //!
-//! Nobody waits for longer than [`PATIENCE`], but for a rollback that is under way, which ends: the oldest may be in
-//! the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock does not wait here
-//! either.
+//! Nobody waits for longer than [`PATIENCE`], but for a rollback or a checkpoint that is under way, which ends: the
+//! oldest may be in the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock
+//! does not wait here either, but for a checkpoint. That is taken by another thread where there is a deadline.
 
 use foreshore_env::{
     thread,
@@ -44,11 +44,15 @@ impl Txn {
             if core.log.low_water() > low_water {
                 return Ok(true);
             }
-            if core.checkpoint_shortens_log() {
+            let waiting = &self.session.waiting;
+            let shortens = core.checkpoint_shortens_log();
+            if shortens && (waiting.deadline.is_none() || waiting.no_wait) {
                 return Ok(core.shorten_log()?);
             }
             let mine = oldest == Some(self.id());
             match (core.options.log_full, oldest) {
+                // A checkpoint may take longer than this transaction has time.
+                _ if shortens => core.growth.ask_room(low_water),
                 (LogFullPolicy::Throttle, _) if mine => return Ok(false),
                 (LogFullPolicy::EndOldest, Some(oldest)) if mine || begun.elapsed() >= GRACE => {
                     core.transactions.end(oldest);
@@ -59,9 +63,10 @@ impl Txn {
                 }
                 _ => {}
             }
-            let waiting = &self.session.waiting;
+            // One that cannot be taken is no reason to wait longer.
+            let under_way = || shortens && core.control.try_lock().is_none();
             if waiting.no_wait
-                || (begun.elapsed() >= PATIENCE && !ending)
+                || (begun.elapsed() >= PATIENCE && !ending && !under_way())
                 || waiting.deadline.is_some_and(|deadline| deadline <= Instant::now())
             {
                 return Ok(false);

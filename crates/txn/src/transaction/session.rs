@@ -125,6 +125,23 @@ impl TxnSession {
         }
     }
 
+    /// Waits for a lock, perhaps in the middle of a change. It may take long: checkpoints shall not have to look back
+    /// to where the change began, and a first one that has logged nothing begins anew (TXN-36).
+    #[inline]
+    fn wait_for_key(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+        let begins_anew = self.changing && !self.has_records();
+        if begins_anew {
+            self.end_change();
+        } else {
+            self.advance_change();
+        }
+        self.owner.acquire(table, key, mode, &self.waiting.policy())?;
+        if begins_anew {
+            self.announce_change().map_err(|error| LockError::Ended(Box::new(error)))?;
+        }
+        Ok(())
+    }
+
     /// Appends a record of this crate to the transaction's chain, as part of a change.
     pub(crate) fn append(&mut self, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
         let lsn =
@@ -188,9 +205,7 @@ impl Session for TxnSession {
         }
         let before = self.owner.lock_count();
         if !(self.changing && self.owner.try_acquire(table, key, mode)?) {
-            // It may take long: checkpoints shall not have to look back to where this change began.
-            self.advance_change();
-            self.owner.acquire(table, key, mode, &self.waiting.policy())?;
+            self.wait_for_key(table, key, mode)?;
         }
         if self.owner.lock_count() > before {
             self.newest = Some(before);

@@ -484,6 +484,70 @@ fn a_newcomer_that_found_the_log_full_keeps_none_of_it() {
     assert_sound(&engine, "after the newcomer");
 }
 
+/// TXN-36: nor does one that waits for a lock with its first change. It kept the log from where that began, for as long
+/// as it waited: no checkpoint could shorten it, and others had no room.
+#[test]
+fn a_newcomer_that_waits_for_a_lock_keeps_none_of_the_log() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &small_log(16, LogFullPolicy::Throttle)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    put(&engine, &table, b"key", b"before");
+    thread::scope(|scope| {
+        let mut reader = begin(&engine);
+        assert_eq!(get(&mut reader, &table, b"key").unwrap().unwrap(), b"before");
+        let newcomer = scope.spawn(|| put(&engine, &table, b"key", b"after"));
+        while engine.locks().waiters().is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let holders = engine.log_retention().holders;
+        assert!(matches!(&holders[..], [only] if matches!(only.holder, LogHolder::Pages)), "{holders:?}");
+        // Several times as much as the log takes.
+        others_go_on(&engine, &table);
+        assert!(!newcomer.is_finished());
+        reader.commit(Durability::Sync).unwrap();
+        newcomer.join().unwrap();
+    });
+    let mut reader = begin(&engine);
+    assert_eq!(get(&mut reader, &table, b"key").unwrap().unwrap(), b"after");
+    drop(reader);
+    assert_sound(&engine, "after the newcomer");
+}
+
+/// Whoever found the log full took a checkpoint for that, or waited for that of another thread, for as long as it took.
+#[test]
+fn a_deadline_ends_the_wait_for_a_checkpoint() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &small_log(16, LogFullPolicy::Throttle)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    put(&engine, &table, b"new", b"");
+    let mut old = begin(&engine);
+    let error = (0_usize..).find_map(|size| old.put(&table, b"old", &vec![1; 900 + size % 2]).err());
+    assert!(error.is_some_and(|error| is_log_full(&error)));
+    disk.hold_syncs(true);
+    old.commit(Durability::Lazy).unwrap();
+    let mut txn = begin(&engine);
+    let (is_told, told) = thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            txn.set_deadline(Some(Instant::now() + Duration::from_millis(50)));
+            txn.put(&table, b"new", &[1; 900])
+        });
+        let begun = Instant::now();
+        while !waiting.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let is_told = waiting.is_finished();
+        disk.hold_syncs(false);
+        (is_told, waiting.join().unwrap())
+    });
+    assert!(is_told, "it was told when the checkpoint was over: {told:?}");
+    assert!(told.as_ref().is_err_and(is_log_full), "{told:?}");
+    // The checkpoint goes on, and the next one finds room.
+    txn.set_deadline(Some(Instant::now() + Duration::from_secs(120)));
+    txn.put(&table, b"new", &[1; 900]).unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    assert_sound(&engine, "after the checkpoint");
+}
+
 /// Who waits goes on when others have made room, also if it is then the one that needs most of the log.
 #[test]
 fn who_waits_for_room_is_not_taken_for_the_one_it_waited_for() {

@@ -96,6 +96,29 @@ fn images_of_pages_ask_for_no_checkpoint() {
     }
 }
 
+/// Nobody was told how much log a rollback had left: no checkpoint came of transactions that all roll back, and
+/// recovery had all of the log to read that work may fill.
+#[test]
+fn what_is_rolled_back_asks_for_checkpoints_too() {
+    const GROWTH: u64 = 512 << 10;
+    let disk = FaultyDisk::new();
+    let options = EngineOptions { checkpoint_bytes: GROWTH, ..options(Duration::ZERO) };
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    engine.checkpoint().unwrap();
+    let before = engine.stats();
+    while engine.stats().log_tail < before.log_tail + 3 * GROWTH {
+        let mut txn = begin(&engine);
+        (0..10_u8).for_each(|row| _ = txn.put(&table, &[row], &[7; 500]).unwrap());
+        txn.rollback().unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while engine.stats().checkpoints == before.checkpoints {
+        assert!(Instant::now() < deadline, "{:?}", engine.stats());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn recovery_tells_how_far_it_is() {
     let disk = FaultyDisk::new();
