@@ -32,7 +32,7 @@ pub enum Reaped {
     /// It freed a page.
     Page,
     /// It freed nothing: this leaf refers to long values, which are to be deleted first
-    /// ([`BTree::delete_long_values`]).
+    /// ([`BTree::delete_long_value`]).
     LongValues {
         /// The leaf, for the next step.
         leaf: PageId,
@@ -153,19 +153,19 @@ impl BTree {
         Err(damaged(tree.root, LOOP))
     }
 
-    /// Deletes long values of a tree that is being taken apart, in the name of `session`, which must end before the
-    /// next step.
-    pub fn delete_long_values(
+    /// Deletes a part of a long value of a tree that is being taken apart, the last one of its first `left` chunks, or of
+    /// all, in the name of `session`, which must end before the next part. Gives how many are left. All long values of a
+    /// leaf, or one alone, may be more than the log has room for.
+    pub fn delete_long_value(
         &self,
         session: &mut impl Session,
-        references: &[Vec<u8>],
-    ) -> std::result::Result<(), TreeError> {
-        for reference in references {
-            if let Some(reference) = Reference::parse(reference) {
-                self.tree().delete_overflow(session, reference)?;
-            }
+        reference: &[u8],
+        left: Option<u32>,
+    ) -> std::result::Result<u32, TreeError> {
+        match Reference::parse(reference) {
+            Some(reference) => self.tree().delete_part(session, reference, left),
+            None => Ok(0),
         }
-        Ok(())
     }
 
     /// Counts what is left of a tree that is being taken apart, and names its pages. Nobody may go on with that

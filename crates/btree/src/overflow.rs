@@ -2,6 +2,8 @@
 //! reference. Chunks are written by ordinary records of the same transaction and take no locks: the lock on the key
 //! that refers to them covers them.
 
+use std::ops::Range;
+
 use foreshore_base::{
     Lsn, Result, StorageError, TableId,
     limits::{MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
@@ -25,6 +27,9 @@ use crate::{
 
 /// Bytes of a reference: id (8), length of the value (8).
 const REFERENCE_BYTES: usize = 16;
+/// Chunks that are deleted together of a long value that goes bit by bit: with the images of their leaves that is an
+/// eighth of a megabyte in the log.
+const PART_CHUNKS: u32 = 32;
 
 /// Where a long value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,10 +220,40 @@ impl<'a> Tree<'a> {
         session: &mut impl Session,
         reference: Reference,
     ) -> error::Result<()> {
-        let overflow = self.overflow()?;
         session.note_discarded(reference.id);
+        self.delete_chunks(session, reference, 0..reference.chunks())
+    }
+
+    /// Deletes a part of the chunks of a long value to which nothing refers any more, and that goes bit by bit: the last
+    /// ones of its first `left`, or of all, if it is still there. Gives how many are left: what there is of it is without
+    /// gap, and has its first chunk until the end.
+    pub(crate) fn delete_part(
+        &self,
+        session: &mut impl Session,
+        reference: Reference,
+        left: Option<u32>,
+    ) -> error::Result<u32> {
+        let overflow = self.overflow()?;
+        let is_there = left.is_some()
+            || overflow.get_inline(&mut Covered(session), &chunk_key(reference.id, 0), &mut |_| {})?;
+        let left = if is_there { left.unwrap_or(reference.chunks()) } else { return Ok(0) };
+        let from = left.saturating_sub(PART_CHUNKS);
+        self.delete_chunks(session, reference, from..left)?;
+        if from == 0 {
+            session.note_discarded(reference.id);
+        }
+        Ok(from)
+    }
+
+    fn delete_chunks(
+        &self,
+        session: &mut impl Session,
+        reference: Reference,
+        chunks: Range<u32>,
+    ) -> error::Result<()> {
+        let overflow = self.overflow()?;
         let mut session = Covered(session);
-        for index in 0..reference.chunks() {
+        for index in chunks {
             let nothing = Value { bytes: &[], overflow: false };
             overflow.write_record(&mut session, &chunk_key(reference.id, index), nothing, Verb::Delete)?;
         }

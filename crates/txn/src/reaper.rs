@@ -98,7 +98,16 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
         match tree.reap(cleared)? {
             Reaped::Page => {}
             Reaped::LongValues { leaf, references } => {
-                in_transaction(core, |session| tree.delete_long_values(session, &references))?;
+                for reference in references {
+                    let mut left = None;
+                    while left != Some(0) {
+                        if core.growth.is_wanted() {
+                            return Ok(true);
+                        }
+                        let part = |session: &mut Alone| tree.delete_long_value(session, &reference, left);
+                        left = Some(in_transaction(core, part)?);
+                    }
+                }
                 cleared = leaf;
             }
             Reaped::Gone => {
@@ -122,10 +131,10 @@ fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
 }
 
 /// Runs a change of rows that nobody else can touch, as a transaction of its own: all of it or nothing.
-fn in_transaction(
+fn in_transaction<R>(
     core: &Core,
-    change: impl FnOnce(&mut Alone) -> std::result::Result<(), TreeError>,
-) -> Result<()> {
+    change: impl FnOnce(&mut Alone) -> std::result::Result<R, TreeError>,
+) -> Result<R> {
     let mut session = Alone::new(core.transactions.draw());
     // Announced from its first record to its last (TXN-3).
     let tail = core.log.tail();

@@ -143,7 +143,7 @@ fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> R
 }
 
 /// The chunks of each long value are without gap, and there are as many long values as records that refer to one.
-/// The long values of a dropped table may be deleted before the records that refer to them.
+/// The long values of a dropped table may be deleted before the records that refer to them, the last chunks first.
 fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) -> Result<()> {
     let whole = (Bound::Unbounded, Bound::Unbounded);
     let mut cursor = overflow.cursor(whole, Direction::Ascending, LockKind::Shared, Isolation::Serializable);

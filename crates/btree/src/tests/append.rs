@@ -264,7 +264,12 @@ fn a_tree_is_taken_apart_page_by_page() {
             Reaped::LongValues { leaf, references } => {
                 assert!(!references.is_empty() && before.long_values >= references.len() as u64);
                 let mut session = NoLocks::new(TxnId(2));
-                rig.tree.delete_long_values(&mut session, &references).unwrap();
+                for reference in references {
+                    let mut left = None;
+                    while left != Some(0) {
+                        left = Some(rig.tree.delete_long_value(&mut session, &reference, left).unwrap());
+                    }
+                }
                 cleared = leaf;
             }
             Reaped::Gone => break,

@@ -11,9 +11,9 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, Engine, IntentMode, LockError, TableInfo, TxnError};
+use foreshore_txn::{Durability, Engine, EngineOptions, IntentMode, LockError, TableInfo, TxnError};
 
-use crate::{assert_sound, begin, directory, get, open, open_with, probe::Probe, scan, tiny};
+use crate::{assert_sound, begin, directory, get, open, open_with, probe::Probe, put, scan, tiny};
 
 /// Waits until the pages of all dropped tables are free.
 fn reaped(engine: &Arc<Engine>) {
@@ -203,6 +203,29 @@ fn a_table_larger_than_the_log_is_freed() {
     assert!(engine.drop_table("table").unwrap());
     reaped(&engine);
     assert!(before > 700 && allocated(&engine).len() < 20, "{before} to {}", allocated(&engine).len());
+    assert_sound(&engine, "at the end");
+}
+
+/// Nor do the long values of one leaf fit the log, and hardly one alone with the images of its pages: the reaper undid what
+/// it had deleted of them, and began anew, for ever.
+#[test]
+fn long_values_of_a_leaf_that_are_larger_than_the_log_are_freed() {
+    let mut options = EngineOptions { node_capacity: usize::MAX, ..tiny() };
+    options.log.capacity_bytes = 1 << 20;
+    let engine = open_with(&FaultyDisk::new(), &options).unwrap();
+    let table = engine.create_table("table", b"").unwrap();
+    for row in 0..6_u32 {
+        engine.checkpoint().unwrap();
+        put(&engine, &table, &row.to_be_bytes(), &[7; 180_000]);
+    }
+    let before = allocated(&engine).len();
+    assert!(engine.drop_table("table").unwrap());
+    // Also of one of which a part is gone.
+    assert_sound_with_users(&engine);
+    reaped(&engine);
+    // In so short a log there was not always room for the ghosts.
+    engine.compact(&mut |_| {}).unwrap();
+    assert!(before > 150 && allocated(&engine).len() < 20, "{before} to {}", allocated(&engine).len());
     assert_sound(&engine, "at the end");
 }
 
