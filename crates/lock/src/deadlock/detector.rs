@@ -124,10 +124,9 @@ impl Detector {
         let (suspects, pause) = match &self.strategy {
             Strategy::Dreadlocks => {
                 let suspects = dreadlocks::suspects(manager, me, again);
-                // It may be in several cycles, of which one is broken now.
-                let naps =
-                    suspects || manager.intents.shows_passers_by(manager.slots.wait_of(slot).subject());
-                (suspects, if naps { Pause::Nap } else { Pause::Sleep })
+                // It may be in several cycles, of which one is broken now. (Who passes by in its way is in none: it
+                // sees this wait, and goes.)
+                (suspects, if suspects { Pause::Nap } else { Pause::Sleep })
             }
             Strategy::Propagated(propagated) => (propagated.suspects(manager, me), propagated.pause(manager)),
             Strategy::Graph(graph) => (graph.suspects(manager, me), Pause::Nap),
