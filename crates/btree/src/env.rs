@@ -9,7 +9,7 @@ use foreshore_latch::Patience;
 use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage, PageFull};
 use foreshore_wal::{Log, RecordKind, Urgency};
 
-use crate::{hold::LatchMode, image::misfit, node::RETIRED};
+use crate::{deserted::Deserted, hold::LatchMode, image::misfit, node::RETIRED};
 
 /// The fewest records that a node may be limited to: below, splitting would not make room.
 const MIN_NODE_CAPACITY: usize = 3;
@@ -31,6 +31,7 @@ pub struct TreeEnv {
     /// Shared by those who tidy on their way, for as long as that takes. Written by all of them, beside what everybody
     /// reads.
     tidying: CachePadded<RwLock<()>>,
+    pub(crate) deserted: Deserted,
     /// Set when nobody is to tidy any more.
     at_rest: OnceLock<()>,
 }
@@ -52,6 +53,7 @@ impl TreeEnv {
             next_overflow: AtomicU64::new(0),
             overflow: OnceLock::new(),
             tidying: CachePadded::new(RwLock::new(())),
+            deserted: Deserted::default(),
             at_rest: OnceLock::new(),
         })
     }

@@ -13,6 +13,7 @@ mod bytes;
 mod condense;
 mod cursor;
 mod descend;
+mod deserted;
 mod drop;
 mod env;
 mod error;

@@ -17,6 +17,8 @@ use crate::{
 const TIDY_EVERY: usize = 8;
 /// Leaves that a delete tidies on each side of its own, at most.
 const LEAVES_BESIDE: usize = 16;
+/// Leaves deserted earlier that it tidies: more than one, so that none stays for long.
+const LEAVES_BEFORE: usize = 4;
 /// Leaves that a scan has merged before it reads on, at most.
 const LEAVES_BEFORE_SCAN: usize = 256;
 
@@ -80,10 +82,37 @@ impl<'a> Tree<'a> {
         drop(page);
         let merged = underfull && self.merge(session, Target::Key(key), 0, Zeal::Tidy).unwrap_or(true);
         // The chunks of long values go behind their commit (BTREE-14).
-        let is_over = merged || self.table == TableId::OVERFLOW;
-        if !is_over && let Some(_leave) = self.env.may_tidy() {
-            let _ = self.tidy_beside(session, fences);
+        if self.table != TableId::OVERFLOW
+            && let Some(_leave) = self.env.may_tidy()
+        {
+            if deserted {
+                self.env.deserted.add(self.table, fences.0.clone());
+            }
+            if !merged {
+                let _ = self.tidy_beside(session, fences);
+            }
+            let _ = self.tidy_earlier(session);
         }
+    }
+
+    /// Where ghosts go late, because commits are not durable at once or transactions take their time, those beside are
+    /// too young still, and those that could go are farther away: the leaves that were deserted first.
+    #[cold]
+    fn tidy_earlier(&self, session: &impl Session) -> Result<()> {
+        for _ in 0..LEAVES_BEFORE {
+            let Some(low) = self.env.deserted.take(self.table) else { break };
+            let target = low.as_deref().map_or(Target::First, Target::Key);
+            let mut found = self.look_at_deserted(session, target)?;
+            if let Some((_, true)) = found {
+                self.maintain(session, target)?;
+                // Perhaps only some of its ghosts could go.
+                found = self.look_at_deserted(session, target)?;
+            }
+            if let Some((_, false)) = found {
+                self.env.deserted.add(self.table, low);
+            }
+        }
+        Ok(())
     }
 
     /// On both sides of a leaf that was consumed there may be others, with nothing in them but ghosts that could not go
@@ -105,13 +134,24 @@ impl<'a> Tree<'a> {
     /// Tidies the leaf of `target` if it is in the pool, and has no record but ghosts. Gives the fences that it had
     /// then.
     fn tidy_deserted(&self, session: &impl Session, target: Target<'_>) -> Result<Fences> {
+        let Some((fences, can_go)) = self.look_at_deserted(session, target)? else {
+            return Ok(Fences::default());
+        };
+        if can_go {
+            self.maintain(session, target)?;
+        }
+        Ok(fences)
+    }
+
+    /// The fences of the leaf of `target`, and whether its ghosts can go, if it is in the pool and has no other record.
+    fn look_at_deserted(&self, session: &impl Session, target: Target<'_>) -> Result<Option<(Fences, bool)>> {
         let is_there = self.descend(session.patience(), target, 1)?.is_some_and(|landing| {
             let view = landing.page.view();
             let child = node::child_before(view, node::position(view, target));
             landing.page.validate() && self.env.pool.optimistic_now(child).is_some()
         });
         if !is_there {
-            return Ok(Fences::default());
+            return Ok(None);
         }
         let leaf = self.leaf(session.patience(), target)?.page;
         let view = leaf.view();
@@ -121,13 +161,12 @@ impl<'a> Tree<'a> {
         let first = (count > 0).then(|| node::key_of(view, SlotIndex(0)));
         let may_purge = session.may_purge(self.table, view.lsn());
         if !deserted || !leaf.validate() {
-            return Ok(Fences::default());
+            return Ok(None);
         }
         // Where the first one cannot go, the others hardly can.
-        if may_purge && first.is_none_or(|first| !session.has_requests(self.table, KeyRef::Key(&first))) {
-            self.maintain(session, target)?;
-        }
-        Ok(fences)
+        let can_go =
+            may_purge && first.is_none_or(|first| !session.has_requests(self.table, KeyRef::Key(&first)));
+        Ok(Some((fences, can_go)))
     }
 
     /// Before a scan reads a leaf of ghosts: what it merges the leaf with may be another one.

@@ -33,7 +33,8 @@ pub enum Execution {
     /// All before it runs, in one order for all transactions, so that planned ones never deadlock with each other (Ren
     /// et al. 2016). The closure runs twice at least: first without locks and without effect, to see what it touches.
     /// What it reads in that first run may be uncommitted and need not fit together; whatever it returns then, an error
-    /// or a panic too, counts for nothing. See [`Plan`], which needs no such run, for the rest.
+    /// or a panic too, counts for nothing. (The program's panic hook hears of it all the same, and in a program whose
+    /// panics abort it ends the process.) See [`Plan`], which needs no such run, for the rest.
     Planned,
 }
 

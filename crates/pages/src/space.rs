@@ -66,7 +66,8 @@ const LEAST_GROWTH_PAGES: u64 = 128;
 const MOST_GROWTH_PAGES: u64 = 8192;
 const GROWTH_SHARE: u64 = 16;
 /// Pages of a file that is not small: runs are longer than one extent, for it may grow for what shards put aside, and
-/// it grows ahead of need, by the cleaner, by two sixteenths when less than one is left behind what is reserved.
+/// it grows ahead of need, by the cleaner, by two sixteenths when less than one is left behind what is reserved, and no
+/// more is free elsewhere.
 const LARGE_PAGES: u64 = 2048;
 
 const _: () = assert!(BITMAP_SPAN.is_multiple_of(SPAN_UNIT) && FIRST_PAGES.is_multiple_of(EXTENT_PAGES));
@@ -261,8 +262,13 @@ impl Space {
         }
     }
 
-    /// Lengthens the file if it still has `seen` pages, before anybody waits for that; not during a compaction.
+    /// Lengthens the file if it still has `seen` pages, before anybody waits for that; not during a compaction, nor
+    /// while as much is free elsewhere: whoever goes on through the file, and frees what lies behind, would have it
+    /// grow for ever.
     fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
+        if self.has_free(pool, growth(seen))? {
+            return Ok(());
+        }
         let mut reserved = self.growing.lock();
         let pages = self.page_count();
         if pages != seen || self.map().lock().has_ceiling() {

@@ -24,7 +24,8 @@ use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{Log, LogOptions, RecordKind, Urgency};
 
 use crate::{
-    BufferPool, ExclusivePage, FreeSpaceKind, PageWords, PoolOptions, TransitKind, TranslationKind, layout,
+    BufferPool, ExclusivePage, FreeSpaceKind, NewPage, PageWords, PoolOptions, TransitKind, TranslationKind,
+    layout,
 };
 
 /// How long a test waits for what is to happen, on the slowest machine.
@@ -359,8 +360,16 @@ impl World {
         self.allocate_for(number, Urgency::Work)
     }
 
+    /// A page that had best lie near `hint`.
+    pub(crate) fn allocate_near(&self, hint: PageId, number: u64) -> Result<PageId> {
+        self.fill(self.pool.allocate(hint)?, number).map(|(id, _)| id)
+    }
+
     pub(crate) fn allocate_for(&self, number: u64, urgency: Urgency) -> Result<(PageId, Lsn)> {
-        let mut page = self.pool.allocate_for(PageId::NONE, urgency, Patience::ENDLESS)?;
+        self.fill(self.pool.allocate_for(PageId::NONE, urgency, Patience::ENDLESS)?, number)
+    }
+
+    fn fill(&self, mut page: NewPage<'_>, number: u64) -> Result<(PageId, Lsn)> {
         let id = page.id();
         let lsn = self.append(ALLOCATE, &[&id.0.to_le_bytes(), &number.to_le_bytes()])?;
         page.page().words().set_u64(64, number);

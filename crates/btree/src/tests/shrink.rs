@@ -97,6 +97,13 @@ fn leaves_are_given_back_behind_consumers_that_take_their_time() {
     queue(1500, 1, 30, 90);
 }
 
+/// Nor in the leaves beside it, nor in many more: those that can go are far behind. All of them stayed.
+#[test]
+fn leaves_are_given_back_far_behind() {
+    queue(1500, 1, 300, 400);
+    queue(1500, 30, 10, 400);
+}
+
 /// From the last key down, from a key in the middle up, and down.
 #[test]
 fn leaves_are_given_back_in_any_order() {

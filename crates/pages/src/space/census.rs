@@ -3,7 +3,7 @@
 use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::disk::DiskFile;
 
-use super::{EXTENT_PAGES, alloc::GIVES_FIXED, bitmap};
+use super::{EXTENT_PAGES, Space, alloc::GIVES_FIXED, bitmap};
 use crate::{
     layout::PAGE_HEADER_BYTES,
     pool::{BufferPool, SharedPage},
@@ -15,6 +15,26 @@ pub(crate) fn hole_end(file: &dyn DiskFile, from: u64, pages: u64) -> u64 {
     // A system that cannot say has none.
     let data = file.next_data(from * PAGE_BYTES as u64).unwrap_or(Some(0));
     data.map_or(pages, |place| place / PAGE_BYTES as u64).clamp(from, pages.max(from))
+}
+
+impl Space {
+    /// Whether so many pages are free, reserved or not, as far as the bitmap pages say that are in memory: for room for
+    /// another one the cleaner, which asks, might have to wait for itself.
+    pub(super) fn has_free(&self, pool: &BufferPool, wanted: u64) -> Result<bool> {
+        let first_free = self.map().lock().first_free;
+        let (mut free, mut start) = (0, first_free / self.span * self.span);
+        while free < wanted && start < self.page_count() {
+            if pool.resident(self.bitmap_of(PageId(start as u32))).is_some()
+                && let Some((bitmap, pages)) = pool.span_at(start)?
+            {
+                for extent in (0..pages).step_by(EXTENT_PAGES as usize) {
+                    free += u64::from(bitmap::free_in_extent(bitmap.words(), extent).count_ones());
+                }
+            }
+            start += self.span;
+        }
+        Ok(free >= wanted)
+    }
 }
 
 impl BufferPool {

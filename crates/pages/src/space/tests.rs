@@ -2,7 +2,7 @@ mod compact;
 mod header;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     path::Path,
 };
 
@@ -203,6 +203,28 @@ fn freed_pages_are_used_again() {
     }
     assert_eq!(world.pool.page_count(), count, "400 pages were free");
     assert_eq!(allocated(&world), pages.into_iter().collect());
+}
+
+/// Where pages were taken behind others and freed at the beginning, as a table of long values does of which the oldest
+/// are deleted, the cleaner lengthened the file again and again before its end was reached, and nothing that was free
+/// was found: the file grew without end.
+#[test]
+fn a_large_file_with_free_pages_does_not_grow_ahead() {
+    const QUEUE: usize = 2500;
+    let world =
+        World::create_on(FaultyDisk::new(), &PoolOptions { bitmap_span: super::BITMAP_SPAN, ..options(256) })
+            .unwrap();
+    let mut queue = VecDeque::new();
+    for number in 0..10 * QUEUE as u64 {
+        let last = queue.back().copied().unwrap_or(PageId::NONE);
+        queue.push_back(world.allocate_near(last, number).unwrap());
+        if queue.len() > QUEUE {
+            world.free(queue.pop_front().unwrap()).unwrap();
+        }
+    }
+    let count = world.pool.page_count();
+    assert!(count < 2 * QUEUE as u64, "{count} pages for {QUEUE}");
+    assert_eq!(allocated(&world), queue.into_iter().collect());
 }
 
 #[test]
