@@ -26,6 +26,9 @@ use crate::{
 
 use scratch::{Lent, Scratch};
 
+/// Keys to read at once to find one that nobody has locked.
+const SKIPPED_AHEAD: usize = 16;
+
 /// The order in which a cursor meets keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
@@ -53,6 +56,8 @@ pub struct Cursor {
     direction: Direction,
     kind: LockKind,
     isolation: Isolation,
+    /// Passes over what is locked.
+    skips: bool,
     /// The end of the range was answered.
     ended: bool,
     /// Range, batch, and the key where it stands.
@@ -63,7 +68,8 @@ pub struct Cursor {
     /// The key is that of a record of the batch: it begins with the leaf's prefix.
     gave: bool,
     /// Keys to read at once. It begins with one and doubles, so that a cursor that is left early locks little more than
-    /// what it gave; where its own transaction makes it read again, it goes back to as many as were needed.
+    /// what it gave; where its own transaction makes it read again, it goes back to as many as were needed. Where what
+    /// is locked is skipped, it stays the same, since one of them is locked at most.
     ahead: usize,
     /// The leaf of the last batch: a hint.
     leaf: PageId,
@@ -90,6 +96,7 @@ impl Cursor {
             direction,
             kind,
             isolation,
+            skips: false,
             ended: is_empty(range),
             scratch: Lent::new(range),
             record: 0,
@@ -99,6 +106,13 @@ impl Cursor {
             leaf: PageId::NONE,
             seen: Lsn::ZERO,
         }
+    }
+
+    /// From here on it waits for nobody: it passes over records on which others have a lock that is in the way, or wait
+    /// for one. Of these nothing is locked, nor of gaps or of what is deleted, whatever the isolation.
+    #[must_use]
+    pub fn skip_locked(self) -> Cursor {
+        Cursor { skips: true, isolation: Isolation::RepeatableRead, ahead: SKIPPED_AHEAD, ..self }
     }
 
     /// Moves to the next record and copies its key and value. False at the end of the range, now and from then on.

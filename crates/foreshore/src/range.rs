@@ -110,6 +110,10 @@ impl<K: Key, V: Value> Cursor<K, V> {
         Ok(Cursor { table, position, types: PhantomData })
     }
 
+    pub(crate) fn skip_locked(self) -> Cursor<K, V> {
+        Cursor { position: self.position.map(TxnCursor::skip_locked), ..self }
+    }
+
     /// The next entry; `None` at the end of the range.
     ///
     /// # Errors

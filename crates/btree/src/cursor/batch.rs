@@ -13,7 +13,8 @@
 //! | border to the next leaf, not a key | NS | NS |
 //!
 //! A cursor for changes joins XN to the mode of each record that is there. A ghost it locks as a cursor for reading does
-//! (BTREE-15).
+//! (BTREE-15). One that skips what is locked tries the first few that are there, one after the other,
+//! keeps the first that it gets, and locks no ghost and no gap.
 
 use std::{
     cmp::Ordering,
@@ -175,6 +176,20 @@ impl Batch {
             _ => count,
         };
         (last, flow)
+    }
+
+    /// Ends with the record of one of its locks, and passes over all before it.
+    pub(super) fn keep(&mut self, lock: usize) {
+        if let Name::Record(record) = self.locks[lock].name {
+            self.records.keep(record);
+            self.end_behind(0);
+            self.ends_leaf = false;
+        }
+    }
+
+    /// Passes over all records.
+    pub(super) fn pass_all(&mut self) {
+        self.passed = self.records.len();
     }
 
     /// Goes back by one record.
@@ -352,6 +367,9 @@ impl Batch {
             };
             let record = usize::from(record);
             let mode = if highest_is_bound && bound { Mode::SN } else { Mode::S };
+            if plan.skips && self.records.flags(record).ghost {
+                continue;
+            }
             let mode = match plan.kind {
                 LockKind::Exclusive if !self.records.flags(record).ghost => mode.join(Mode::XN),
                 LockKind::Exclusive | LockKind::Shared => mode,

@@ -31,7 +31,7 @@ impl Cursor {
     /// Locks are taken under a version that is validated afterwards (BTREE-5): what was locked was, at that moment,
     /// what lay in the range.
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
-        let Cursor { ref tree, direction, kind, isolation, ahead, .. } = *self;
+        let Cursor { ref tree, direction, kind, isolation, skips, ahead, .. } = *self;
         let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
         // The leaf before had nothing of the range.
         let barren = batch.ends_leaf() && batch.records().is_empty();
@@ -44,8 +44,9 @@ impl Cursor {
             Bound::Unbounded if ahead == 1 => UNLOCKED_AHEAD,
             _ => usize::MAX,
         };
+        let limit = ahead;
         let plan =
-            Plan { direction, kind, isolation, low, high, limit: ahead, unlocked_limit, locks: true, barren };
+            Plan { direction, kind, isolation, skips, low, high, limit, unlocked_limit, locks: true, barren };
         let hint = if batch.ends_leaf() { read_ahead.enter() } else { self.leaf };
         let tree = tree.tree();
         let (leaf, limit) = batch.fill(&tree, session, &plan, hint, read_ahead)?;
@@ -58,7 +59,7 @@ impl Cursor {
         }
         self.leaf = leaf;
         // A cursor that is asked for more looks further ahead; ghosts and empty leaves do not count.
-        if batch.has_live() {
+        if batch.has_live() && !skips {
             self.ahead = limit.saturating_mul(2).min(MOST_AHEAD);
         }
         Ok(())
@@ -104,7 +105,8 @@ impl Batch {
             };
             let page = landing.page;
             let stamp = page.stamp();
-            let reads_unlocked = plan.kind == LockKind::Shared && session.reads_unlocked(tree.table);
+            let reads_unlocked =
+                plan.kind == LockKind::Shared && !plan.skips && session.reads_unlocked(tree.table);
             let mut unlocked = reads_unlocked && session.is_settled(stamp.lsn());
             let limit = if unlocked { plan.unlocked_limit } else { plan.limit };
             self.collect(page.view(), &Plan { locks: !unlocked, limit, ..*plan });
@@ -124,7 +126,7 @@ impl Batch {
             self.check_order(page.id())?;
             unlocked = unlocked || (reads_unlocked && self.is_free(tree, session));
             if !unlocked {
-                self.acquire_locks(tree, session)?;
+                self.acquire_locks(tree, session, plan)?;
             }
             if page.validate() {
                 let foster = landing.foster.filter(|_| !session.has_remembered());
@@ -158,7 +160,7 @@ impl Batch {
                 continue;
             }
             self.check_order(page.id())?;
-            let refused = self.try_acquire_locks(tree, session)?;
+            let refused = self.try_acquire_locks(tree, session, plan)?;
             let leaf = page.id();
             drop(page);
             let Some(refused) = refused else {
@@ -171,9 +173,14 @@ impl Batch {
         }
     }
 
-    /// Locks what it has read; may wait.
+    /// Locks what it has read, or what is free of it; may wait.
     #[inline]
-    fn acquire_locks(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> Result<()> {
+    fn acquire_locks(&mut self, tree: &Tree<'_>, session: &mut impl Session, plan: &Plan<'_>) -> Result<()> {
+        if plan.skips {
+            self.lock_one(tree, session)?;
+            session.after_unlatch(tree.table);
+            return Ok(());
+        }
         for index in 0..self.lock_count() {
             let (key, mode) = self.lock(index);
             session.acquire(tree.table, key, mode)?;
@@ -181,8 +188,16 @@ impl Batch {
         Ok(())
     }
 
-    /// Locks what it has read, in its order, up to the first lock that is not free, and says which that is.
-    fn try_acquire_locks(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> Result<Option<usize>> {
+    /// Locks what it has read, in its order, up to the first lock that has to be awaited, and says which that is.
+    fn try_acquire_locks(
+        &mut self,
+        tree: &Tree<'_>,
+        session: &mut impl Session,
+        plan: &Plan<'_>,
+    ) -> Result<Option<usize>> {
+        if plan.skips {
+            return self.lock_one(tree, session).map(|()| None);
+        }
         for index in 0..self.lock_count() {
             let (key, mode) = self.lock(index);
             if !session.try_acquire(tree.table, key, mode)? {
@@ -190,6 +205,19 @@ impl Batch {
             }
         }
         Ok(None)
+    }
+
+    /// Locks the first record that is free, and keeps it alone; if there is none, all are passed over. Waits for nobody.
+    fn lock_one(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> Result<()> {
+        for index in 0..self.lock_count() {
+            let (key, mode) = self.lock(index);
+            if session.try_acquire(tree.table, key, mode)? {
+                self.keep(index);
+                return Ok(());
+            }
+        }
+        self.pass_all();
+        Ok(())
     }
 
     /// Whether no lock stands on anything that the batch has read, so that it is committed and needs no locks (READ-2).

@@ -13,6 +13,8 @@ pub(super) struct Plan<'c> {
     pub(super) direction: Direction,
     pub(super) kind: LockKind,
     pub(super) isolation: Isolation,
+    /// Records that others have locked are passed over.
+    pub(super) skips: bool,
     pub(super) low: Bound<&'c [u8]>,
     pub(super) high: Bound<&'c [u8]>,
     /// Keys at most, ghosts among them.

@@ -133,6 +133,9 @@ pub(super) struct Scan {
     pub(super) reverse: bool,
     #[serde(default)]
     pub(super) for_update: bool,
+    /// For update, and without what others have locked.
+    #[serde(default)]
+    pub(super) skip_locked: bool,
     #[serde(default = "default_limit")]
     pub(super) limit: usize,
 }

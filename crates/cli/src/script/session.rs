@@ -297,11 +297,12 @@ impl Session {
         let range = (bound(scan.lo.as_ref(), scan.lo_inclusive), bound(scan.hi.as_ref(), scan.hi_inclusive));
         let direction = if scan.reverse { Direction::Descending } else { Direction::Ascending };
         let table = self.table(&scan.table)?;
-        let tx = if scan.for_update { &mut self.writer()?.tx } else { &mut self.open()?.tx };
-        let mut cursor = if scan.for_update {
-            tx.cursor_for_update(table, range, direction)?
-        } else {
-            tx.cursor(table, range, direction)?
+        let writes = scan.for_update || scan.skip_locked;
+        let tx = if writes { &mut self.writer()?.tx } else { &mut self.open()?.tx };
+        let mut cursor = match (scan.skip_locked, scan.for_update) {
+            (true, _) => tx.cursor_skip_locked(table, range, direction)?,
+            (false, true) => tx.cursor_for_update(table, range, direction)?,
+            (false, false) => tx.cursor(table, range, direction)?,
         };
         let (mut entries, mut bytes) = (Vec::new(), 0);
         while entries.len() < scan.limit

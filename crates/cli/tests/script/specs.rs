@@ -100,7 +100,7 @@ fn command(words: &[String], table: &str, stretch: u64) -> Json {
             let mut bounds = ["lo", "hi"].into_iter();
             for option in options {
                 match *option {
-                    "reverse" | "for_update" => command[*option] = true.into(),
+                    "reverse" | "for_update" | "skip_locked" => command[*option] = true.into(),
                     bound => command[bounds.next().expect("two bounds")] = bound.into(),
                 }
             }

@@ -156,6 +156,44 @@ impl Transaction {
         self.cursor_locking(table, range, direction, LockKind::Exclusive)
     }
 
+    /// As [`Transaction::cursor_for_update`], but it waits for nobody: entries on which another transaction has a lock
+    /// are passed over. For a queue of work, of which each worker takes the first entry that no other one has, and keeps
+    /// it until its work is done; if that fails, others find it again. (`SKIP LOCKED` in SQL.)
+    ///
+    /// What it gives depends on who is at work, and is no view of the table: whatever the isolation, nothing is locked
+    /// but the entries that it gives, neither those that it passes over nor the gaps between them. So at its end there
+    /// may be entries that others have, or have just added. It does wait for locks on the table as a whole.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Direction, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const JOBS: TableDefinition<u64, &str> = TableDefinition::new("jobs");
+    /// # db.transact(|tx| { tx.put(JOBS, 1, "write")?; tx.put(JOBS, 2, "print") })?;
+    /// # let other = std::cell::RefCell::new(db.begin()?);
+    /// # other.borrow_mut().get_for_update(JOBS, 1)?;
+    /// let done = db.transact(|tx| {
+    ///     let mut jobs = tx.cursor_skip_locked(JOBS, .., Direction::Ascending)?;
+    ///     let Some((id, job)) = jobs.next(tx)? else { return Ok(None) };
+    ///     // … the work …
+    ///     tx.delete(JOBS, id)?;
+    ///     Ok(Some(job))
+    /// })?;
+    /// # assert_eq!(done.as_deref(), Some("print"));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::cursor`].
+    pub fn cursor_skip_locked<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor<K, V>> {
+        Ok(self.cursor_for_update(table, range, direction)?.skip_locked())
+    }
+
     fn cursor_locking<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,

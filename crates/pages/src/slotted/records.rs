@@ -60,6 +60,13 @@ impl Records {
         self.nonsense = false;
     }
 
+    /// Forgets all but one.
+    pub fn keep(&mut self, record: usize) {
+        self.slots.truncate(record + 1);
+        self.slots.drain(..record.min(self.slots.len()));
+        self.any = self.flags(0);
+    }
+
     /// How many there are, deleted ones too.
     #[inline]
     pub fn len(&self) -> usize {

@@ -19,6 +19,13 @@ pub struct TxnCursor {
 }
 
 impl TxnCursor {
+    /// From here on it waits for no lock on a key: see [`Cursor::skip_locked`]. In reconnaissance, where nothing is
+    /// locked, nothing is passed over.
+    #[must_use]
+    pub fn skip_locked(self) -> TxnCursor {
+        TxnCursor { cursor: self.cursor.skip_locked(), ..self }
+    }
+
     /// The key of the entry where it stands; empty before the first one.
     #[inline]
     pub fn key(&self) -> &[u8] {

@@ -22,6 +22,7 @@ mod probe;
 mod read_only;
 mod restart;
 mod salvage;
+mod skip_locked;
 mod threads;
 mod transactions;
 mod unlocked;
