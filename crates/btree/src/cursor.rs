@@ -39,7 +39,8 @@ pub enum Direction {
     Descending,
 }
 
-/// How a cursor locks the records that it meets. Gaps, and what is deleted, are locked shared in either case.
+/// How a cursor locks the records that it meets. Gaps, and what is deleted, are locked shared in either case, unless it
+/// skips what is locked ([`Cursor::skip_locked`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockKind {
     /// For reading.
@@ -69,7 +70,7 @@ pub struct Cursor {
     gave: bool,
     /// Keys to read at once. It begins with one and doubles, so that a cursor that is left early locks little more than
     /// what it gave; where its own transaction makes it read again, it goes back to as many as were needed. Where what
-    /// is locked is skipped, it stays the same, since one of them is locked at most.
+    /// is locked is skipped, it begins with more, since one of them is locked at most.
     ahead: usize,
     /// The leaf of the last batch: a hint.
     leaf: PageId,
@@ -109,7 +110,8 @@ impl Cursor {
     }
 
     /// From here on it waits for nobody: it passes over records on which others have a lock that is in the way, or wait
-    /// for one. Of these nothing is locked, nor of gaps or of what is deleted, whatever the isolation.
+    /// for one. Neither these are locked nor gaps nor what is deleted, whatever the isolation. A record beyond those
+    /// that it gives may be, if its leaf has changed before that was known.
     #[must_use]
     pub fn skip_locked(self) -> Cursor {
         Cursor { skips: true, isolation: Isolation::RepeatableRead, ahead: SKIPPED_AHEAD, ..self }
@@ -239,7 +241,9 @@ impl Cursor {
             *near = Bound::Excluded(key.clone());
         }
         self.gave = false;
-        if let Some(passed) = batch.passed_of_more() {
+        if !self.skips
+            && let Some(passed) = batch.passed_of_more()
+        {
             // Its transaction changes what it meets: more than it came to is read, and locked, in vain.
             self.ahead = self.ahead.min(passed.max(1));
         }

@@ -1,26 +1,32 @@
-//! Leaves whose last record was deleted when its ghost could not go yet, and to which no delete comes any more.
+//! Leaves whose last record was deleted when its ghost could not go yet, and to which no delete comes any more. Those
+//! that are not in the pool when they are looked at are left to a compaction.
 
 use std::collections::VecDeque;
 
 use foreshore_base::TableId;
 use foreshore_env::sync::Mutex;
 
-/// How many of them are kept in mind, of all tables: those beyond are left to a compaction, the oldest first.
+/// How many of them are kept in mind, of all tables: those beyond are left to a compaction, the oldest first. So those
+/// of dropped tables go, too.
 const MOST: usize = 4096;
 
-/// Those of all tables, in the order in which they were deserted or looked at last, each by its low fence, which is
-/// `None` for the first leaf of a tree. Hints: what is there now may be another leaf. Guarded by the mutex, which is
+/// Those of all tables, each once, in the order in which they were deserted or looked at last, by their low fences, of
+/// which the first leaf of a tree has none. Hints: what is there now may be another leaf. Guarded by the mutex, which is
 /// taken under no latch.
 #[derive(Debug, Default)]
 pub(crate) struct Deserted(Mutex<VecDeque<(TableId, Option<Vec<u8>>)>>);
 
 impl Deserted {
     pub(crate) fn add(&self, table: TableId, low: Option<Vec<u8>>) {
+        let leaf = (table, low);
         let mut leaves = self.0.lock();
+        if leaves.contains(&leaf) {
+            return;
+        }
         if leaves.len() == MOST {
             leaves.pop_front();
         }
-        leaves.push_back((table, low));
+        leaves.push_back(leaf);
     }
 
     /// Takes out the one of a table that has been here for longest; whoever finds that it has to stay adds it anew.

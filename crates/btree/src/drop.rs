@@ -153,18 +153,18 @@ impl BTree {
         Err(damaged(tree.root, LOOP))
     }
 
-    /// Deletes a part of a long value of a tree that is being taken apart, the last one of its first `left` chunks, or of
-    /// all, in the name of `session`, which must end before the next part. Gives how many are left. All long values of a
-    /// leaf, or one alone, may be more than the log has room for.
+    /// Deletes the last chunks of a long value of a tree that is being taken apart: of its first `left`, or of all of it
+    /// where that is `None`; in the name of `session`, which must end before the next part. Gives how many are left;
+    /// `None` if it is gone already. All long values of a leaf, or one alone, may be more than the log has room for.
     pub fn delete_long_value(
         &self,
         session: &mut impl Session,
         reference: &[u8],
         left: Option<u32>,
-    ) -> std::result::Result<u32, TreeError> {
+    ) -> std::result::Result<Option<u32>, TreeError> {
         match Reference::parse(reference) {
             Some(reference) => self.tree().delete_part(session, reference, left),
-            None => Ok(0),
+            None => Ok(None),
         }
     }
 

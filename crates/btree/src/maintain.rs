@@ -82,37 +82,44 @@ impl<'a> Tree<'a> {
         drop(page);
         let merged = underfull && self.merge(session, Target::Key(key), 0, Zeal::Tidy).unwrap_or(true);
         // The chunks of long values go behind their commit (BTREE-14).
-        if self.table != TableId::OVERFLOW
-            && let Some(_leave) = self.env.may_tidy()
-        {
-            if deserted {
-                self.env.deserted.add(self.table, fences.0.clone());
-            }
+        if self.table == TableId::OVERFLOW {
+            return;
+        }
+        // What is alone has no other leaf to be merged with.
+        let stays = deserted && !merged && fences != (None, None);
+        let low = fences.0.clone();
+        if let Some(_leave) = self.env.may_tidy() {
+            self.tidy_earlier(session);
             if !merged {
                 let _ = self.tidy_beside(session, fences);
             }
-            let _ = self.tidy_earlier(session);
+        }
+        if stays {
+            self.env.deserted.add(self.table, low);
         }
     }
 
     /// Where ghosts go late, because commits are not durable at once or transactions take their time, those beside are
     /// too young still, and those that could go are farther away: the leaves that were deserted first.
     #[cold]
-    fn tidy_earlier(&self, session: &impl Session) -> Result<()> {
-        for _ in 0..LEAVES_BEFORE {
-            let Some(low) = self.env.deserted.take(self.table) else { break };
+    fn tidy_earlier(&self, session: &impl Session) {
+        let leaves: Vec<_> = (0..LEAVES_BEFORE).map_while(|_| self.env.deserted.take(self.table)).collect();
+        for low in leaves {
             let target = low.as_deref().map_or(Target::First, Target::Key);
-            let mut found = self.look_at_deserted(session, target)?;
-            if let Some((_, true)) = found {
-                self.maintain(session, target)?;
-                // Perhaps only some of its ghosts could go.
-                found = self.look_at_deserted(session, target)?;
-            }
-            if let Some((_, false)) = found {
-                self.env.deserted.add(self.table, low);
+            let stays = self.look_at_deserted(session, target).and_then(|found| match found {
+                Some((_, true)) => {
+                    self.maintain(session, target)?;
+                    self.look_at_deserted(session, target)
+                }
+                found => Ok(found),
+            });
+            // Its ghosts cannot go yet, or not all of them, or somebody was in the way. It may begin elsewhere now.
+            match stays {
+                Ok(None | Some(((None, None), _))) => {}
+                Ok(Some(((low, _), _))) => self.env.deserted.add(self.table, low),
+                Err(_) => self.env.deserted.add(self.table, low),
             }
         }
-        Ok(())
     }
 
     /// On both sides of a leaf that was consumed there may be others, with nothing in them but ghosts that could not go

@@ -225,24 +225,40 @@ impl<'a> Tree<'a> {
     }
 
     /// Deletes a part of the chunks of a long value to which nothing refers any more, and that goes bit by bit: the last
-    /// ones of its first `left`, or of all, if it is still there. Gives how many are left: what there is of it is without
-    /// gap, and has its first chunk until the end.
+    /// ones of its first `left`, or of all that are there. Gives how many are left; `None` if there were none.
     pub(crate) fn delete_part(
         &self,
         session: &mut impl Session,
         reference: Reference,
         left: Option<u32>,
-    ) -> error::Result<u32> {
-        let overflow = self.overflow()?;
-        let is_there = left.is_some()
-            || overflow.get_inline(&mut Covered(session), &chunk_key(reference.id, 0), &mut |_| {})?;
-        let left = if is_there { left.unwrap_or(reference.chunks()) } else { return Ok(0) };
+    ) -> error::Result<Option<u32>> {
+        let left = match left {
+            Some(left) => left,
+            None => self.chunks_left(session, reference)?,
+        };
+        if left == 0 {
+            return Ok(None);
+        }
         let from = left.saturating_sub(PART_CHUNKS);
         self.delete_chunks(session, reference, from..left)?;
         if from == 0 {
             session.note_discarded(reference.id);
         }
-        Ok(from)
+        Ok(Some(from))
+    }
+
+    /// How many chunks are there of a value that goes bit by bit: they are without gap from the first one on.
+    fn chunks_left(&self, session: &mut impl Session, reference: Reference) -> error::Result<u32> {
+        let (overflow, mut session) = (self.overflow()?, Covered(session));
+        let (mut left, mut gone) = (0, reference.chunks());
+        while left < gone {
+            let middle = left + (gone - left) / 2;
+            match overflow.get_inline(&mut session, &chunk_key(reference.id, middle), &mut |_| {})? {
+                true => left = middle + 1,
+                false => gone = middle,
+            }
+        }
+        Ok(left)
     }
 
     fn delete_chunks(

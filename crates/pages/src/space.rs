@@ -41,7 +41,7 @@ pub use compact::{Compaction, NewEnd};
 pub(crate) use header::Header;
 pub use reserve::FreeSpaceKind;
 
-use self::reserve::Reservations;
+use self::reserve::{MOST_PUT_ASIDE, Reservations};
 use crate::{
     layout::{KIND, PAGE_HEADER_BYTES, PageKind, Seal},
     pool::{BITMAP_FORMAT, BufferPool},
@@ -66,8 +66,8 @@ const LEAST_GROWTH_PAGES: u64 = 128;
 const MOST_GROWTH_PAGES: u64 = 8192;
 const GROWTH_SHARE: u64 = 16;
 /// Pages of a file that is not small: runs are longer than one extent, for it may grow for what shards put aside, and
-/// it grows ahead of need, by the cleaner, by two sixteenths when less than one is left behind what is reserved, and no
-/// more is free elsewhere.
+/// it grows ahead of need, by the cleaner, by two sixteenths when less than one is left behind what is reserved, and
+/// less than one is free before that.
 const LARGE_PAGES: u64 = 2048;
 
 const _: () = assert!(BITMAP_SPAN.is_multiple_of(SPAN_UNIT) && FIRST_PAGES.is_multiple_of(EXTENT_PAGES));
@@ -263,20 +263,20 @@ impl Space {
     }
 
     /// Lengthens the file if it still has `seen` pages, before anybody waits for that; not during a compaction, nor
-    /// while as much is free elsewhere: whoever goes on through the file, and frees what lies behind, would have it
-    /// grow for ever.
+    /// while a sixteenth of it is free before its last sixteenth: whoever goes on through the file, and frees what lies
+    /// behind, would have it grow for ever.
     fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
-        if self.has_free(pool, growth(seen))? {
+        let may_grow = || self.page_count() == seen && !self.map().lock().has_ceiling();
+        if !may_grow() || self.has_free(pool, seen - growth(seen), growth(seen) + MOST_PUT_ASIDE)? {
             return Ok(());
         }
         let mut reserved = self.growing.lock();
-        let pages = self.page_count();
-        if pages != seen || self.map().lock().has_ceiling() {
+        if !may_grow() {
             return Ok(());
         }
-        match (2 * growth(pages)).min(self.room(pages)) {
+        match (2 * growth(seen)).min(self.room(seen)) {
             0 => Ok(()),
-            wanted => self.add(pool, pages, reserve(pool, &mut reserved, pages + wanted)?),
+            wanted => self.add(pool, seen, reserve(pool, &mut reserved, seen + wanted)?),
         }
     }
 

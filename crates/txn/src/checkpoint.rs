@@ -47,7 +47,7 @@ const REST: Duration = Duration::from_millis(200);
 enum Work {
     /// Roll back a transaction that needs most of a full log.
     End(TxnId),
-    /// Shorten a full log, which has not become shorter since.
+    /// Shorten a full log, if it is still kept from here on.
     Shorten(Lsn),
     Checkpoint,
     Reaper,

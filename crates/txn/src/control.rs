@@ -41,7 +41,7 @@ use std::{
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode},
+    disk::{Disk, DiskFile, OpenMode, is_out_of_files},
     sabotage::{Fault, planted},
     sync::Arc,
 };
@@ -209,13 +209,20 @@ impl ControlFile {
     }
 
     /// What the newest slot says that can be read and is sound, whatever became of the other: for salvage.
-    pub(crate) fn read_slots(disk: &dyn Disk, path: &Path) -> Option<Control> {
-        let file = disk.open(path, OpenMode::Read).ok()?;
+    ///
+    /// # Errors
+    /// This process gets no more files.
+    pub(crate) fn read_slots(disk: &dyn Disk, path: &Path) -> Result<Option<Control>> {
+        let file = match disk.open(path, OpenMode::Read) {
+            Ok(file) => file,
+            Err(error) if is_out_of_files(&error) => return Err(StorageError::io("open", path)(error)),
+            Err(_) => return Ok(None),
+        };
         let slots = (0..SLOTS).filter_map(|index| {
             let slot: [u8; SECTOR_BYTES] = read_slot(&*file, index).ok()?;
             if let Slot::Valid(control) = Control::decode(&slot) { Some(control) } else { None }
         });
-        slots.max_by_key(|control| control.sequence)
+        Ok(slots.max_by_key(|control| control.sequence))
     }
 
     /// Whether a file begins like a control file, or like one whose first write was lost.

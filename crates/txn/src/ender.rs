@@ -37,6 +37,7 @@ pub(crate) fn end(core: &Core, txn: TxnId) -> Result<()> {
     let undone = undo_chain(core, &mut chain, &mut note);
     let settled = settle(core, undone);
     drop(taken);
+    core.note_log_growth(core.log.tail());
     settled
 }
 

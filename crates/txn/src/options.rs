@@ -29,7 +29,8 @@ pub struct EngineOptions {
     /// How nodes of trees are latched by those who read.
     pub latch_mode: LatchMode,
     /// The log's growth after which the background thread takes a checkpoint, without the images of pages, which come
-    /// anew after each checkpoint; with them it is at most an eighth of the log's capacity.
+    /// anew after each checkpoint; with them it is at most an eighth of the log's capacity. Looked at when a transaction
+    /// ends.
     pub checkpoint_bytes: u64,
     /// What a recovery after a crash may take: checkpoints come often enough for that, as far as the disk lets them.
     /// Zero: no matter.

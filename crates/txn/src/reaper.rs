@@ -25,7 +25,7 @@ use crate::{
     transaction::PURGE_WAIT,
 };
 
-/// Steps of a slice.
+/// Steps of a slice: pages that are freed, or parts of long values that are deleted.
 const SLICE: usize = 256;
 /// How long the reaper waits for the volume, before it looks whether it is to stop.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
@@ -93,19 +93,25 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
     let txn = core.transactions.draw();
     let Some(_volume) = enter(core, txn) else { return Ok(false) };
     let tree = BTree::open(&core.trees, table, root);
-    let mut cleared = PageId::NONE;
-    for _ in 0..SLICE {
+    let (mut cleared, mut steps) = (PageId::NONE, 0);
+    while steps < SLICE {
+        steps += 1;
         match tree.reap(cleared)? {
             Reaped::Page => {}
             Reaped::LongValues { leaf, references } => {
                 for reference in references {
                     let mut left = None;
                     while left != Some(0) {
-                        if core.growth.is_wanted() {
+                        // What is left of them is found again.
+                        if steps >= SLICE || core.growth.is_wanted() {
                             return Ok(true);
                         }
                         let part = |session: &mut Alone| tree.delete_long_value(session, &reference, left);
-                        left = Some(in_transaction(core, part)?);
+                        left = in_transaction(core, part)?;
+                        if left.is_none() {
+                            break;
+                        }
+                        steps += 1;
                     }
                 }
                 cleared = leaf;
@@ -148,6 +154,7 @@ fn in_transaction<R>(
     if result.is_ok() {
         core.leave_unpurged(purge(core, session));
     }
+    core.note_log_growth(core.log.tail());
     result
 }
 

@@ -93,7 +93,7 @@ impl Log {
     /// a segment's header.
     ///
     /// # Errors
-    /// `Corrupted` without that segment.
+    /// `Corrupted` without that segment; `Io` where this process gets no more files.
     pub fn open_damaged(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -107,6 +107,9 @@ impl Log {
 
     /// The id of the log in a directory whose owner does not know it any more, and where the run of segments begins
     /// that leads up to its newest one, as their headers say; `None` if no header is sound. Reads only. For salvage.
+    ///
+    /// # Errors
+    /// The directory cannot be listed, or this process gets no more files.
     pub fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, Lsn)>> {
         survey::survey(disk, directory)
     }
@@ -115,7 +118,7 @@ impl Log {
     /// it. Opens nothing, and may run beside whoever has the log open.
     ///
     /// # Errors
-    /// The directory cannot be listed.
+    /// The directory cannot be listed, or this process gets no more files.
     pub fn segment_bytes_in(disk: &dyn Disk, directory: &Path) -> Result<Option<u64>> {
         survey::segment_bytes(disk, directory)
     }

@@ -180,11 +180,10 @@ impl Batch {
 
     /// Ends with the record of one of its locks, and passes over all before it.
     pub(super) fn keep(&mut self, lock: usize) {
-        if let Name::Record(record) = self.locks[lock].name {
-            self.records.keep(record);
-            self.end_behind(0);
-            self.ends_leaf = false;
-        }
+        let Name::Record(record) = self.locks[lock].name else { unreachable!("gaps are not locked") };
+        self.records.keep(record);
+        self.end_behind(0);
+        self.ends_leaf = false;
     }
 
     /// Passes over all records.
@@ -366,10 +365,10 @@ impl Batch {
                 Direction::Descending => (count - 1 - passed, passed == 0),
             };
             let record = usize::from(record);
-            let mode = if highest_is_bound && bound { Mode::SN } else { Mode::S };
             if plan.skips && self.records.flags(record).ghost {
                 continue;
             }
+            let mode = if highest_is_bound && bound { Mode::SN } else { Mode::S };
             let mode = match plan.kind {
                 LockKind::Exclusive if !self.records.flags(record).ghost => mode.join(Mode::XN),
                 LockKind::Exclusive | LockKind::Shared => mode,

@@ -173,7 +173,7 @@ impl Batch {
         }
     }
 
-    /// Locks what it has read, or what is free of it; may wait.
+    /// Locks what it has read; may wait. Or the first record that is free.
     #[inline]
     fn acquire_locks(&mut self, tree: &Tree<'_>, session: &mut impl Session, plan: &Plan<'_>) -> Result<()> {
         if plan.skips {
@@ -188,7 +188,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Locks what it has read, in its order, up to the first lock that has to be awaited, and says which that is.
+    /// Locks what it has read, in its order, up to the first lock that is not free, and says which that is. Or the first
+    /// record that is free; then there is none.
     fn try_acquire_locks(
         &mut self,
         tree: &Tree<'_>,

@@ -242,6 +242,8 @@ fn a_tree_is_taken_apart_page_by_page() {
     let rig = Rig::new(4);
     let mut session = NoLocks::new(TxnId(1));
     assert_eq!(rig.tree.append(&mut session, &entries(0, 120, &mut Xorshift::new(3))).unwrap(), Append::Done);
+    // Of several parts.
+    assert!(rig.tree.insert(&mut session, b"\xFF", &[7; 200_000]).unwrap());
     let (mut cleared, mut freed) = (PageId::NONE, 0);
     loop {
         let before = rig.tree.remains(&mut |_| {}).unwrap();
@@ -265,10 +267,16 @@ fn a_tree_is_taken_apart_page_by_page() {
                 assert!(!references.is_empty() && before.long_values >= references.len() as u64);
                 let mut session = NoLocks::new(TxnId(2));
                 for reference in references {
-                    let mut left = None;
-                    while left != Some(0) {
-                        left = Some(rig.tree.delete_long_value(&mut session, &reference, left).unwrap());
+                    // How much of it is left is remembered, or found out.
+                    let (mut left, mut known) = (u32::MAX, None);
+                    while left > 0 {
+                        let rest = rig.tree.delete_long_value(&mut session, &reference, known).unwrap();
+                        let rest = rest.expect("there were some");
+                        assert!(rest < left);
+                        known = if known.is_none() { Some(rest) } else { None };
+                        left = rest;
                     }
+                    assert_eq!(rig.tree.delete_long_value(&mut session, &reference, None).unwrap(), None);
                 }
                 cleared = leaf;
             }

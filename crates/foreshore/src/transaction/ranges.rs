@@ -160,9 +160,12 @@ impl Transaction {
     /// are passed over. For a queue of work, of which each worker takes the first entry that no other one has, and keeps
     /// it until its work is done; if that fails, others find it again. (`SKIP LOCKED` in SQL.)
     ///
-    /// What it gives depends on who is at work, and is no view of the table: whatever the isolation, nothing is locked
-    /// but the entries that it gives, neither those that it passes over nor the gaps between them. So at its end there
-    /// may be entries that others have, or have just added. It does wait for locks on the table as a whole.
+    /// What it gives depends on who is at work, and is no view of the table: whatever the isolation, neither what it
+    /// passes over is locked nor the gaps between (an entry beyond those that it gives may be, where others change its
+    /// neighbours meanwhile). So at its end there may be entries that others have, or have just added, and such as come
+    /// back because the deletes of others are rolled back, or lost in a crash. It does wait for locks on the table as a
+    /// whole. Planned transactions ([`Execution::Planned`](crate::Execution::Planned)) have their locks before they
+    /// run, and wait for them: it is of no use there.
     ///
     /// ```
     /// # use foreshore::{Database, Direction, TableDefinition};

@@ -124,8 +124,8 @@ impl Detector {
         let (suspects, pause) = match &self.strategy {
             Strategy::Dreadlocks => {
                 let suspects = dreadlocks::suspects(manager, me, again);
-                // It may be in several cycles, of which one is broken now. (Who passes by in its way is in none: it
-                // sees this wait, and goes.)
+                // It may be in several cycles, of which one is broken now. An intent that stands in the way for a
+                // moment closes none: it sees this wait, and goes (LOCK-11).
                 (suspects, if suspects { Pause::Nap } else { Pause::Sleep })
             }
             Strategy::Propagated(propagated) => (propagated.suspects(manager, me), propagated.pause(manager)),

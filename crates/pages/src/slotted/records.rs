@@ -60,10 +60,10 @@ impl Records {
         self.nonsense = false;
     }
 
-    /// Forgets all but one.
+    /// Forgets all but one, which there is.
     pub fn keep(&mut self, record: usize) {
         self.slots.truncate(record + 1);
-        self.slots.drain(..record.min(self.slots.len()));
+        self.slots.drain(..record);
         self.any = self.flags(0);
     }
 

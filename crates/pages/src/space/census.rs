@@ -18,16 +18,16 @@ pub(crate) fn hole_end(file: &dyn DiskFile, from: u64, pages: u64) -> u64 {
 }
 
 impl Space {
-    /// Whether so many pages are free, reserved or not, as far as the bitmap pages say that are in memory: for room for
-    /// another one the cleaner, which asks, might have to wait for itself.
-    pub(super) fn has_free(&self, pool: &BufferPool, wanted: u64) -> Result<bool> {
+    /// Whether so many of the first `below` pages are free, put aside or not, as far as the bitmap pages say that are in
+    /// memory: for room for another one the cleaner, which asks, might have to wait for itself.
+    pub(super) fn has_free(&self, pool: &BufferPool, below: u64, wanted: u64) -> Result<bool> {
         let first_free = self.map().lock().first_free;
         let (mut free, mut start) = (0, first_free / self.span * self.span);
-        while free < wanted && start < self.page_count() {
+        while free < wanted && start < below {
             if pool.resident(self.bitmap_of(PageId(start as u32))).is_some()
                 && let Some((bitmap, pages)) = pool.span_at(start)?
             {
-                for extent in (0..pages).step_by(EXTENT_PAGES as usize) {
+                for extent in (0..pages.min(below - start)).step_by(EXTENT_PAGES as usize) {
                     free += u64::from(bitmap::free_in_extent(bitmap.words(), extent).count_ones());
                 }
             }

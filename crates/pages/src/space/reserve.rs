@@ -31,6 +31,8 @@ const SHARDS: usize = 8;
 /// Extents of a run, at most.
 const RUN_EXTENTS: u64 = 4;
 const RUN_PAGES: u64 = RUN_EXTENTS * EXTENT_PAGES;
+/// Pages that all shards together have put aside, at most.
+pub(super) const MOST_PUT_ASIDE: u64 = SHARDS as u64 * RUN_PAGES;
 /// Free pages that only rollback takes, while a database is written to (PAGE-16).
 pub(super) const KEPT_PAGES: u32 = 16;
 /// How far from the hint a free extent is looked for before any other.

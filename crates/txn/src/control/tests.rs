@@ -90,7 +90,7 @@ fn one_slot_is_enough() {
             disk.write_file(Path::new(PATH), &bytes).unwrap();
             assert!(ControlFile::may_be_ours(&disk, Path::new(PATH)).unwrap(), "without slot {lost}");
             assert!(says(open(&disk).unwrap(), 800), "without slot {lost}");
-            let saved = ControlFile::read_slots(&disk, Path::new(PATH)).unwrap();
+            let saved = ControlFile::read_slots(&disk, Path::new(PATH)).unwrap().unwrap();
             assert!(says(saved, 800), "without slot {lost}: {saved:?}");
             // The next change makes the other anew: then that alone is enough.
             ControlFile::open(&disk, Path::new(PATH)).unwrap().write(content(1600)).unwrap();
@@ -106,7 +106,10 @@ fn one_slot_is_enough() {
         disk.write_file(Path::new(PATH), &whole[..length]).unwrap();
         assert!(ControlFile::may_be_ours(&disk, Path::new(PATH)).unwrap(), "{length} bytes");
         assert!(says(open(&disk).unwrap(), 800), "{length} bytes");
-        assert!(says(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap(), 800), "{length} bytes");
+        assert!(
+            says(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap().unwrap(), 800),
+            "{length} bytes"
+        );
     }
 }
 
@@ -119,11 +122,11 @@ fn the_newer_of_two_slots_counts() {
         let disk = FaultyDisk::new();
         disk.write_file(Path::new(PATH), &slots.concat()).unwrap();
         assert!(says(open(&disk).unwrap(), newest));
-        assert!(says(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap(), newest));
+        assert!(says(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap().unwrap(), newest));
     }
     let disk = FaultyDisk::new();
     disk.write_file(Path::new(PATH), &RUINS.concat()).unwrap();
-    assert!(ControlFile::read_slots(&disk, Path::new(PATH)).is_none());
+    assert!(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap().is_none());
     assert!(!ControlFile::may_be_ours(&disk, Path::new(PATH)).unwrap());
 }
 

@@ -54,7 +54,7 @@ const MOST_TRIED: usize = 8;
 
 /// The id of the database, as its control file or its log says.
 pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<u64>> {
-    if let Some(content) = ControlFile::read_slots(&**disk, &directory.join(CONTROL)) {
+    if let Some(content) = ControlFile::read_slots(&**disk, &directory.join(CONTROL))? {
         return Ok(Some(content.database_id));
     }
     let log = sound(Log::survey(&**disk, &directory.join(LOG)))?;
@@ -69,7 +69,7 @@ pub(super) fn where_redo_begins(
     options: &EngineOptions,
 ) -> Result<(u64, Vec<Lsn>)> {
     let path = directory.join(CONTROL);
-    if let Some(content) = ControlFile::read_slots(&**disk, &path) {
+    if let Some(content) = ControlFile::read_slots(&**disk, &path)? {
         return Ok((content.database_id, vec![content.redo]));
     }
     let log_directory = directory.join(LOG);
@@ -96,7 +96,7 @@ pub(super) fn contents(
     if ControlFile::open(&**disk, &path).is_ok() {
         return Ok(Vec::new());
     }
-    if let Some(content) = ControlFile::read_slots(&**disk, &path) {
+    if let Some(content) = ControlFile::read_slots(&**disk, &path)? {
         // A slot that cannot be read, and a sound one that nobody came to.
         return Ok(vec![content]);
     }

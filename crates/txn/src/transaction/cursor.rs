@@ -20,7 +20,7 @@ pub struct TxnCursor {
 
 impl TxnCursor {
     /// From here on it waits for no lock on a key: see [`Cursor::skip_locked`]. In reconnaissance, where nothing is
-    /// locked, nothing is passed over.
+    /// locked, nothing is passed over, and the run waits for all that is met there.
     #[must_use]
     pub fn skip_locked(self) -> TxnCursor {
         TxnCursor { cursor: self.cursor.skip_locked(), ..self }

@@ -8,7 +8,8 @@
 //!
 //! Nobody waits for longer than [`PATIENCE`], but for a rollback or a checkpoint that is under way, which ends: the
 //! oldest may be in the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock
-//! does not wait here either, but for a checkpoint. That is taken by another thread where there is a deadline.
+//! does not wait here either, but for the checkpoint that it takes. Who has a deadline, or may be cancelled, has another
+//! thread take it.
 
 use foreshore_env::{
     thread,
@@ -34,7 +35,7 @@ impl Txn {
     pub(crate) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
         let core = self.session.core();
         let (begun, low_water) = (Instant::now(), core.log.low_water());
-        let mut ending = false;
+        let (mut asked, mut ending) = (false, false);
         loop {
             self.check_usable()?;
             // First: if it is this one, what others could still make room for shows in what follows.
@@ -46,13 +47,18 @@ impl Txn {
             }
             let waiting = &self.session.waiting;
             let shortens = core.checkpoint_shortens_log();
-            if shortens && (waiting.deadline.is_none() || waiting.no_wait) {
+            let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();
+            if shortens && (waiting.no_wait || !can_be_ended) {
                 return Ok(core.shorten_log()?);
             }
             let mine = oldest == Some(self.id());
             match (core.options.log_full, oldest) {
-                // A checkpoint may take longer than this transaction has time.
-                _ if shortens => core.growth.ask_room(low_water),
+                // The checkpoint may take longer than this transaction has time.
+                _ if shortens => {
+                    if !std::mem::replace(&mut asked, true) {
+                        core.growth.ask_room(low_water);
+                    }
+                }
                 (LogFullPolicy::Throttle, _) if mine => return Ok(false),
                 (LogFullPolicy::EndOldest, Some(oldest)) if mine || begun.elapsed() >= GRACE => {
                     core.transactions.end(oldest);

@@ -125,10 +125,11 @@ impl TxnSession {
         }
     }
 
-    /// Waits for a lock, perhaps in the middle of a change. It may take long: checkpoints shall not have to look back
-    /// to where the change began, and a first one that has logged nothing begins anew (TXN-36).
+    /// Asks for a lock, and waits for it if need be. That may take long: checkpoints shall not have to look back to
+    /// where a change began that is under way, and a transaction's first change, which has logged nothing yet, gives
+    /// its slot back meanwhile (TXN-36).
     #[inline]
-    fn wait_for_key(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+    fn acquire_patiently(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
         let begins_anew = self.changing && !self.has_records();
         if begins_anew {
             self.end_change();
@@ -205,7 +206,7 @@ impl Session for TxnSession {
         }
         let before = self.owner.lock_count();
         if !(self.changing && self.owner.try_acquire(table, key, mode)?) {
-            self.wait_for_key(table, key, mode)?;
+            self.acquire_patiently(table, key, mode)?;
         }
         if self.owner.lock_count() > before {
             self.newest = Some(before);

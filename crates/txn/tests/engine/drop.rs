@@ -220,7 +220,6 @@ fn long_values_of_a_leaf_that_are_larger_than_the_log_are_freed() {
     }
     let before = allocated(&engine).len();
     assert!(engine.drop_table("table").unwrap());
-    // Also of one of which a part is gone.
     assert_sound_with_users(&engine);
     reaped(&engine);
     // In so short a log there was not always room for the ghosts.

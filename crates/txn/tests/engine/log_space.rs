@@ -497,6 +497,7 @@ fn a_newcomer_that_waits_for_a_lock_keeps_none_of_the_log() {
         assert_eq!(get(&mut reader, &table, b"key").unwrap().unwrap(), b"before");
         let newcomer = scope.spawn(|| put(&engine, &table, b"key", b"after"));
         while engine.locks().waiters().is_empty() {
+            assert!(!newcomer.is_finished());
             thread::sleep(Duration::from_millis(1));
         }
         let holders = engine.log_retention().holders;
@@ -516,36 +517,46 @@ fn a_newcomer_that_waits_for_a_lock_keeps_none_of_the_log() {
 /// Whoever found the log full took a checkpoint for that, or waited for that of another thread, for as long as it took.
 #[test]
 fn a_deadline_ends_the_wait_for_a_checkpoint() {
-    let disk = FaultyDisk::new();
-    let engine = open_with(&disk, &small_log(16, LogFullPolicy::Throttle)).unwrap();
-    let table = engine.create_table("t", b"").unwrap();
-    put(&engine, &table, b"new", b"");
-    let mut old = begin(&engine);
-    let error = (0_usize..).find_map(|size| old.put(&table, b"old", &vec![1; 900 + size % 2]).err());
-    assert!(error.is_some_and(|error| is_log_full(&error)));
-    disk.hold_syncs(true);
-    old.commit(Durability::Lazy).unwrap();
-    let mut txn = begin(&engine);
-    let (is_told, told) = thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            txn.set_deadline(Some(Instant::now() + Duration::from_millis(50)));
-            txn.put(&table, b"new", &[1; 900])
+    for cancels in [false, true] {
+        let disk = FaultyDisk::new();
+        let engine = open_with(&disk, &small_log(16, LogFullPolicy::Throttle)).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        put(&engine, &table, b"new", b"");
+        let mut old = begin(&engine);
+        let error = (0_usize..).find_map(|size| old.put(&table, b"old", &vec![1; 900 + size % 2]).err());
+        assert!(error.is_some_and(|error| is_log_full(&error)));
+        disk.hold_syncs(true);
+        old.commit(Durability::Lazy).unwrap();
+        let mut txn = begin(&engine);
+        let token = cancels.then(|| txn.cancel_token());
+        let (is_told, told) = thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                txn.set_deadline((!cancels).then(|| Instant::now() + Duration::from_millis(50)));
+                txn.put(&table, b"new", &[1; 900])
+            });
+            thread::sleep(Duration::from_millis(50));
+            if let Some(token) = token {
+                token.cancel();
+            }
+            let begun = Instant::now();
+            while !waiting.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let is_told = waiting.is_finished();
+            disk.hold_syncs(false);
+            (is_told, waiting.join().unwrap())
         });
-        let begun = Instant::now();
-        while !waiting.is_finished() && begun.elapsed() < Duration::from_secs(20) {
-            thread::sleep(Duration::from_millis(1));
+        assert!(is_told, "it was told when the checkpoint was over: {told:?}");
+        match told {
+            Err(TxnError::Lock(LockError::Cancelled)) if cancels => {}
+            told => assert!(!cancels && told.as_ref().is_err_and(is_log_full), "{told:?}"),
         }
-        let is_told = waiting.is_finished();
-        disk.hold_syncs(false);
-        (is_told, waiting.join().unwrap())
-    });
-    assert!(is_told, "it was told when the checkpoint was over: {told:?}");
-    assert!(told.as_ref().is_err_and(is_log_full), "{told:?}");
-    // The checkpoint goes on, and the next one finds room.
-    txn.set_deadline(Some(Instant::now() + Duration::from_secs(120)));
-    txn.put(&table, b"new", &[1; 900]).unwrap();
-    txn.commit(Durability::Sync).unwrap();
-    assert_sound(&engine, "after the checkpoint");
+        txn.rollback().unwrap();
+        // There is room when the checkpoint is over.
+        engine.checkpoint().unwrap();
+        put(&engine, &table, b"new", &[1; 900]);
+        assert_sound(&engine, "after the checkpoint");
+    }
 }
 
 /// Who waits goes on when others have made room, also if it is then the one that needs most of the log.

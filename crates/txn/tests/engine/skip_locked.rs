@@ -49,7 +49,7 @@ fn all(txn: &mut Txn, table: &TableInfo, direction: Direction) -> Vec<u8> {
     numbers
 }
 
-/// Records 0, 2, … 118, in leaves of four.
+/// Records 0, 2, … 118.
 fn table(options: &EngineOptions) -> (Arc<Engine>, TableInfo) {
     let engine = open_with(&FaultyDisk::new(), options).unwrap();
     let table = engine.create_table("t", b"").unwrap();
@@ -59,9 +59,15 @@ fn table(options: &EngineOptions) -> (Arc<Engine>, TableInfo) {
 
 #[test]
 fn what_others_have_locked_is_passed_over() {
-    for latch_mode in [LatchMode::Hybrid, LatchMode::AlwaysShared] {
+    // In leaves of four, and in one leaf, of which only some are looked at together.
+    for (latch_mode, node_capacity) in [
+        (LatchMode::Hybrid, 4),
+        (LatchMode::Hybrid, usize::MAX),
+        (LatchMode::AlwaysShared, 4),
+        (LatchMode::AlwaysShared, usize::MAX),
+    ] {
         for direction in [Direction::Ascending, Direction::Descending] {
-            let (engine, table) = table(&EngineOptions { latch_mode, ..tiny() });
+            let (engine, table) = table(&EngineOptions { latch_mode, node_capacity, ..tiny() });
             let mut other = begin(&engine);
             // Read, read to be changed, changed, deleted, inserted, and a run of more than is looked at together.
             let locked = [0, 6, 10, 14].into_iter();
@@ -140,8 +146,8 @@ fn a_queue_is_emptied_by_many_at_a_time() {
         for worker in 0..WORKERS {
             let (engine, table, together, done) = (&engine, &table, &together, &done);
             scope.spawn(move || {
+                let begun = Instant::now();
                 for round in 0.. {
-                    let begun = Instant::now();
                     let mut txn = engine.begin(BeginOptions::default()).unwrap();
                     let mut cursor = skipping(&mut txn, table, Direction::Ascending);
                     if !txn.advance(&mut cursor).unwrap() {
@@ -151,6 +157,7 @@ fn a_queue_is_emptied_by_many_at_a_time() {
                         if is_over {
                             break;
                         }
+                        thread::yield_now();
                         continue;
                     }
                     if round == 0 {
