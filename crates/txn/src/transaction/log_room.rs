@@ -54,10 +54,10 @@ impl Txn {
             let mine = oldest == Some(self.id());
             match (core.options.log_full, oldest) {
                 // The checkpoint may take longer than this transaction has time.
+                _ if shortens && asked => {}
                 _ if shortens => {
-                    if !std::mem::replace(&mut asked, true) {
-                        core.growth.ask_room(low_water);
-                    }
+                    core.growth.ask_room(low_water);
+                    asked = true;
                 }
                 (LogFullPolicy::Throttle, _) if mine => return Ok(false),
                 (LogFullPolicy::EndOldest, Some(oldest)) if mine || begun.elapsed() >= GRACE => {

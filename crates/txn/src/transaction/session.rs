@@ -125,12 +125,12 @@ impl TxnSession {
         }
     }
 
-    /// Asks for a lock, and waits for it if need be. That may take long: checkpoints shall not have to look back to
-    /// where a change began that is under way, and a transaction's first change, which has logged nothing yet, gives
-    /// its slot back meanwhile (TXN-36).
-    #[inline]
-    fn acquire_patiently(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
-        let begins_anew = self.changing && !self.has_records();
+    /// Waits for a lock in the middle of a change. That may take long: checkpoints shall not have to look back to where
+    /// the change began, and a transaction's first one, which has logged nothing yet, gives its slot back meanwhile
+    /// (TXN-36).
+    #[cold]
+    fn wait_in_change(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+        let begins_anew = !self.has_records();
         if begins_anew {
             self.end_change();
         } else {
@@ -205,8 +205,10 @@ impl Session for TxnSession {
             self.core().log.prefetch_tail();
         }
         let before = self.owner.lock_count();
-        if !(self.changing && self.owner.try_acquire(table, key, mode)?) {
-            self.acquire_patiently(table, key, mode)?;
+        if !self.changing {
+            self.owner.acquire(table, key, mode, &self.waiting.policy())?;
+        } else if !self.owner.try_acquire(table, key, mode)? {
+            self.wait_in_change(table, key, mode)?;
         }
         if self.owner.lock_count() > before {
             self.newest = Some(before);
