@@ -10,9 +10,13 @@ use foreshore_env::sync::Mutex;
 /// of dropped tables go, too.
 const MOST: usize = 4096;
 
-/// Those of all tables, each once, in the order in which they were deserted or looked at last, by their low fences, of
-/// which the first leaf of a tree has none. Hints: what is there now may be another leaf. Guarded by the mutex, which is
-/// taken under no latch.
+/// Of the newest ones so many are looked at before another is added, which may be one of them: a leaf whose only record
+/// comes and goes, or one that others were merged with.
+const LATELY: usize = 8;
+
+/// Those of all tables, in the order in which they were deserted or looked at last, by their low fences, of which the
+/// first leaf of a tree has none. Hints: what is there now may be another leaf. Guarded by the mutex, which is taken
+/// under no latch.
 #[derive(Debug, Default)]
 pub(crate) struct Deserted(Mutex<VecDeque<(TableId, Option<Vec<u8>>)>>);
 
@@ -20,7 +24,7 @@ impl Deserted {
     pub(crate) fn add(&self, table: TableId, low: Option<Vec<u8>>) {
         let leaf = (table, low);
         let mut leaves = self.0.lock();
-        if leaves.contains(&leaf) {
+        if leaves.iter().rev().take(LATELY).any(|other| *other == leaf) {
             return;
         }
         if leaves.len() == MOST {

@@ -80,17 +80,17 @@ impl<'a> Tree<'a> {
         }
         let fences = (node::low_fence(page.view()), node::high_key(page.view()));
         drop(page);
-        let merged = underfull && self.merge(session, Target::Key(key), 0, Zeal::Tidy).unwrap_or(true);
+        let merged = underfull.then(|| self.merge(session, Target::Key(key), 0, Zeal::Tidy));
         // The chunks of long values go behind their commit (BTREE-14).
         if self.table == TableId::OVERFLOW {
             return;
         }
         // What is alone has no other leaf to be merged with.
-        let stays = deserted && !merged && fences != (None, None);
+        let stays = deserted && !matches!(merged, Some(Ok(true))) && fences != (None, None);
         let low = fences.0.clone();
         if let Some(_leave) = self.env.may_tidy() {
             self.tidy_earlier(session);
-            if !merged {
+            if matches!(merged, None | Some(Ok(false))) {
                 let _ = self.tidy_beside(session, fences);
             }
         }

@@ -142,8 +142,8 @@ pub enum LockError {
     /// The wait was cancelled.
     #[error("cancelled while waiting for a lock")]
     Cancelled,
-    /// There is nothing to be locked any more: [`crate::LockOptions::lifeline`] has failed, with this; or what whoever
-    /// has the lock now had to do before it went on.
+    /// There is nothing to be locked any more: [`crate::LockOptions::lifeline`] has failed, with this. Or the lock was
+    /// granted, and what its owner had to do next has failed.
     #[error(transparent)]
     Ended(Box<StorageError>),
     /// A limit on locks is reached, of the transaction or of all together.

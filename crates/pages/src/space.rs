@@ -67,7 +67,7 @@ const MOST_GROWTH_PAGES: u64 = 8192;
 const GROWTH_SHARE: u64 = 16;
 /// Pages of a file that is not small: runs are longer than one extent, for it may grow for what shards put aside, and
 /// it grows ahead of need, by the cleaner, by two sixteenths when less than one is left behind what is reserved, and
-/// less than one is free before that.
+/// little is free before that.
 const LARGE_PAGES: u64 = 2048;
 
 const _: () = assert!(BITMAP_SPAN.is_multiple_of(SPAN_UNIT) && FIRST_PAGES.is_multiple_of(EXTENT_PAGES));
@@ -263,8 +263,8 @@ impl Space {
     }
 
     /// Lengthens the file if it still has `seen` pages, before anybody waits for that; not during a compaction, nor
-    /// while a sixteenth of it is free before its last sixteenth: whoever goes on through the file, and frees what lies
-    /// behind, would have it grow for ever.
+    /// while as much is free before its end, beside what shards may have put aside: whoever goes on through the file, and
+    /// frees what lies behind, would have it grow for ever.
     fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let may_grow = || self.page_count() == seen && !self.map().lock().has_ceiling();
         if !may_grow() || self.has_free(pool, seen - growth(seen), growth(seen) + MOST_PUT_ASIDE)? {

@@ -181,7 +181,7 @@ impl Engine {
         })
     }
 
-    /// How large the log's segments are of the database in a directory, if there is one that says it. Opens nothing.
+    /// How large the log's segments are of the database in a directory, if there is one that says it. Opens no database.
     pub fn log_segment_bytes(disk: &dyn Disk, directory: &Path) -> Option<u64> {
         let has = |name| disk.exists(&directory.join(name)).unwrap_or(false);
         if has(open::CONTROL_NEW) && !has(CONTROL) {

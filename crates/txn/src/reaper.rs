@@ -102,16 +102,16 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
                 for reference in references {
                     let mut left = None;
                     while left != Some(0) {
-                        // What is left of them is found again.
-                        if steps >= SLICE || core.growth.is_wanted() {
-                            return Ok(true);
-                        }
                         let part = |session: &mut Alone| tree.delete_long_value(session, &reference, left);
                         left = in_transaction(core, part)?;
                         if left.is_none() {
                             break;
                         }
                         steps += 1;
+                        // What is left of them is found again. Each slice frees something.
+                        if steps >= SLICE || core.growth.is_wanted() {
+                            return Ok(true);
+                        }
                     }
                 }
                 cleared = leaf;

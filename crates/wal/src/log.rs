@@ -115,7 +115,7 @@ impl Log {
     }
 
     /// The size of the segments of the log in a directory, which was fixed when it was made; `None` if no segment says
-    /// it. Opens nothing, and may run beside whoever has the log open.
+    /// it. Opens no log, and may run beside whoever has it open.
     ///
     /// # Errors
     /// The directory cannot be listed, or this process gets no more files.

@@ -8,8 +8,8 @@
 //!
 //! Nobody waits for longer than [`PATIENCE`], but for a rollback or a checkpoint that is under way, which ends: the
 //! oldest may be in the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock
-//! does not wait here either, but for the checkpoint that it takes. Who has a deadline, or may be cancelled, has another
-//! thread take it.
+//! does not wait here either, but for the checkpoint that it takes. Who waits, and has a deadline or may be cancelled,
+//! has another thread take it.
 
 use foreshore_env::{
     thread,
@@ -47,6 +47,8 @@ impl Txn {
             }
             let waiting = &self.session.waiting;
             let shortens = core.checkpoint_shortens_log();
+            // One that would not have made room was not taken.
+            asked &= shortens;
             let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();
             if shortens && (waiting.no_wait || !can_be_ended) {
                 return Ok(core.shorten_log()?);
@@ -54,10 +56,11 @@ impl Txn {
             let mine = oldest == Some(self.id());
             match (core.options.log_full, oldest) {
                 // The checkpoint may take longer than this transaction has time.
-                _ if shortens && asked => {}
                 _ if shortens => {
-                    core.growth.ask_room(low_water);
-                    asked = true;
+                    if !asked {
+                        core.growth.ask_room(low_water);
+                    }
+                    (asked, ending) = (true, false);
                 }
                 (LogFullPolicy::Throttle, _) if mine => return Ok(false),
                 (LogFullPolicy::EndOldest, Some(oldest)) if mine || begun.elapsed() >= GRACE => {
