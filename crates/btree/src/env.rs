@@ -31,6 +31,7 @@ pub struct TreeEnv {
     /// Shared by those who tidy on their way, for as long as that takes. Written by all of them, beside what everybody
     /// reads.
     tidying: CachePadded<RwLock<()>>,
+    /// To be tidied by those who come by.
     pub(crate) deserted: Deserted,
     /// Set when nobody is to tidy any more.
     at_rest: OnceLock<()>,

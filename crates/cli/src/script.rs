@@ -48,7 +48,8 @@ const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, give
                 [priority: -128 to 127; the lowest of a cycle gives way]
   get, get_for_update, delete             key [table]
   put, insert, update                     key value [table]
-  scan          [lo] [hi] [lo_inclusive: true] [hi_inclusive: false] [reverse] [limit: 1000] [for_update] [skip_locked] [table]
+  scan          [lo] [hi] [lo_inclusive: true] [hi_inclusive: false] [reverse] [limit: 1000]
+                [for_update] [skip_locked] [table]
   lock_table    mode: intent_shared, intent_exclusive, shared, shared_intent_exclusive, exclusive   [table]
   savepoint, rollback_to, release         name   (a savepoint hides an earlier one of its name)
   commit, rollback

@@ -101,12 +101,11 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
             Reaped::LongValues { leaf, references } => {
                 for reference in references {
                     let mut left = None;
-                    while left != Some(0) {
-                        let part = |session: &mut Alone| tree.delete_long_value(session, &reference, left);
-                        left = in_transaction(core, part)?;
-                        if left.is_none() {
-                            break;
-                        }
+                    let part = |left| {
+                        in_transaction(core, |session| tree.delete_long_value(session, &reference, left))
+                    };
+                    while let Some(rest) = part(left)? {
+                        left = Some(rest);
                         steps += 1;
                         // What is left of them is found again. Each slice frees something.
                         if steps >= SLICE || core.growth.is_wanted() {

@@ -31,12 +31,9 @@ pub(crate) fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, L
 
 /// How large the segments of the log in a directory are, by the newest that has a sound header; `None` if none has.
 pub(crate) fn segment_bytes(disk: &dyn Disk, directory: &Path) -> Result<Option<u64>> {
-    for (base, path) in store::list(disk, directory)?.segments.into_iter().rev() {
-        if let Some((_, geometry)) = sound_header(disk, &path, base)? {
-            return Ok(Some(geometry.segment_bytes()));
-        }
-    }
-    Ok(None)
+    let mut segments = store::list(disk, directory)?.segments.into_iter().rev();
+    let newest = segments.find_map(|(base, path)| sound_header(disk, &path, base).transpose());
+    Ok(newest.transpose()?.map(|(_, geometry)| geometry.segment_bytes()))
 }
 
 /// The id and the size in the header of a segment, if that can be read and is sound.

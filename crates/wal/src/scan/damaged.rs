@@ -4,10 +4,7 @@
 //! missed where it is not. The log ends at the first place where no record stands; whether that is a torn tail or
 //! damage is said, and makes no other difference. Nothing is written: not the torn tail, nor what a sync may have lost.
 
-use std::{
-    collections::VecDeque,
-    path::{Path, PathBuf},
-};
+use std::{collections::VecDeque, path::Path};
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
@@ -36,7 +33,13 @@ pub(crate) fn open(
     from: Lsn,
 ) -> Result<(Found, Option<StorageError>)> {
     let Listing { segments, spares } = store::list(&*disk, directory)?;
-    let geometry = cut(&*disk, &segments, log_id)?.ok_or_else(|| none_there(directory))?;
+    // As a header says how the log is cut, or else the length of a file.
+    let geometry = segments
+        .iter()
+        .find_map(|(base, path)| sound(read_geometry(&*disk, path, log_id, *base)).transpose())
+        .or_else(|| segments.iter().find_map(|(base, path)| by_length(&*disk, path, *base).transpose()))
+        .transpose()?
+        .ok_or_else(|| none_there(directory))?;
     if !segments.iter().any(|(base, _)| *base == geometry.base(from.0)) {
         return Err(gone(directory, geometry.base(from.0)));
     }
@@ -79,21 +82,6 @@ pub(crate) fn open(
     let store = Store::new(disk, directory, log_id, geometry, live, spares)?;
     // Nobody appends, and no mark shall be put under it.
     Ok((Found { store, geometry, last, end: scan.position, sealed: true }, damage))
-}
-
-/// How the log is cut, as a header says, or else the length of a file.
-fn cut(disk: &dyn Disk, segments: &[(u64, PathBuf)], log_id: u64) -> Result<Option<Geometry>> {
-    for (base, path) in segments {
-        if let Some(geometry) = sound(read_geometry(disk, path, log_id, *base))? {
-            return Ok(Some(geometry));
-        }
-    }
-    for (base, path) in segments {
-        if let Some(geometry) = by_length(disk, path, *base)? {
-            return Ok(Some(geometry));
-        }
-    }
-    Ok(None)
 }
 
 /// How a log is cut of which no header is sound: each of its files has one length.
