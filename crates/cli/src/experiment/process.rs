@@ -57,10 +57,10 @@ pub(super) fn run(
     let out = reader(child.stdout.take());
     let err = reader(child.stderr.take());
     let mut computed_seconds = None;
-    let status = wait(&mut child, longest, stop, &mut computed_seconds);
+    // Of one that was ended nothing is read to its end: what it has started may have its pipes for as long as it likes.
+    let status = wait(&mut child, longest, stop, &mut computed_seconds)?;
     let join = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     let (out, err) = (join(out), join(err));
-    let status = status?;
     let last = out.trim_end().lines().last().unwrap_or_default();
     let answer: Option<Value> = serde_json::from_str(last).ok();
     let refusal = answer.as_ref().and_then(|answer| answer.pointer("/error/message")).and_then(Value::as_str);
@@ -173,6 +173,17 @@ mod tests {
     fn what_runs_is_ended_when_all_is_to_end() {
         let begun = Instant::now();
         assert_eq!(shell("exec sleep 60", true).err().as_deref(), Some("it was interrupted"));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_has_been_ended_leaves_nobody_to_wait_for() {
+        let begun = Instant::now();
+        // What it has started, as a run on another machine is, has its pipes.
+        let (words, longest) = (["-c", "sleep 40 & wait"], Duration::from_secs(1));
+        let sh = Path::new("/bin/sh");
+        let ended = run(sh, &words, false, Path::new("/tmp"), longest, &AtomicBool::new(false));
+        assert!(ended.err().unwrap().contains("took longer"));
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
 }
