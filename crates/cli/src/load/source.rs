@@ -313,6 +313,22 @@ mod tests {
         }
     }
 
+    /// Where a pipe gave it in pieces it was a part of the first column's name.
+    #[test]
+    fn a_mark_of_the_byte_order_belongs_to_no_name_however_it_comes() {
+        for (form, content) in [
+            (Form::Csv, "\u{FEFF}k,v\na,b\n"),
+            (Form::Csv, "k,v\na,b\n"),
+            (Form::Tsv, "\u{FEFF}k\tv\na\tb\n"),
+            (Form::Jsonl, "\u{FEFF}{\"k\":\"a\",\"v\":\"b\"}\n"),
+        ] {
+            for cut in 0..5 {
+                let (first, rest) = content.as_bytes().split_at(cut);
+                assert_eq!(read_all(form, first.chain(rest)), None, "{form:?} {content:?}, cut at {cut}");
+            }
+        }
+    }
+
     #[test]
     fn lines_and_records_have_a_limit() {
         // Of JSON to the byte. Blanks are nothing, but count.

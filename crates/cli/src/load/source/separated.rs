@@ -19,11 +19,13 @@ pub(super) fn read(
     sink: &mut Sink<'_>,
 ) -> Result<(), CliError> {
     let place = Place::default();
-    // It belongs to no field.
-    let ahead = input.fill_buf().map_err(CliError::io(READ))?;
-    if ahead.starts_with(BYTE_ORDER_MARK) {
-        input.consume(BYTE_ORDER_MARK.len());
+    // It belongs to no field. A pipe may give a part of it first.
+    let mut ahead = Vec::new();
+    input.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut ahead).map_err(CliError::io(READ))?;
+    if ahead == BYTE_ORDER_MARK {
+        ahead.clear();
     }
+    let input = io::Cursor::new(ahead).chain(input);
     let lines = ByLines { input, place: &place, ended: false, separator, at: At::Start };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(lines);
     let headers = reader.headers().map_err(|error| csv_error(place.line(), error))?.clone();
