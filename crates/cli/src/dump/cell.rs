@@ -171,8 +171,13 @@ impl Kind {
         match (bytes, json.get("bytes").and_then(Json::as_str)) {
             (Some(bytes), _) => Ok(bytes),
             (None, Some(escaped)) => unescape(escaped),
-            (None, None) => Err(format!("expected {}, found {json}", self.expected())),
+            (None, None) => Err(self.unlike(json)),
         }
+    }
+
+    /// What is wrong with a cell that is not of this kind.
+    pub(crate) fn unlike(self, json: &Json) -> String {
+        format!("expected {}, found {json}", self.expected())
     }
 
     /// The encoded number, if it is in the form of older dumps: they have numbers of these types as bytes, in a string.

@@ -257,7 +257,8 @@ fn entry(
     } else {
         ""
     };
-    let encoded = keys.key_from_json(&cell);
+    // Only a dump has keys that are no keys of their type, as objects.
+    let encoded = if cell.is_object() { Err(keys.unlike(&cell)) } else { keys.key_from_json(&cell) };
     let encoded = encoded.map_err(|complaint| format!("field {key:?}: {complaint}{hint}"))?;
     let value = match value {
         // As it stands: its numbers keep their digits.

@@ -72,6 +72,19 @@ fn columns_have_different_names() {
     }
 }
 
+/// In a dump it stands for bytes that are no key of the table's type. From elsewhere it made a key that no program can
+/// read.
+#[test]
+fn an_object_is_no_key_unless_a_dump_has_it() {
+    let scene = Scene::new();
+    for (key_type, bytes) in [("u64", "a"), ("str", "\\\\xff"), ("bytes", "a")] {
+        scene.write("own.jsonl", format!("{{\"k\":{{\"bytes\":\"{bytes}\"}}}}\n"));
+        let said = scene.fail(&format!("load db own.jsonl --key-column k --key-type {key_type}"));
+        assert!(said.contains("line 1: field \"k\": expected a"), "{said}");
+        assert!(!scene.path("db").exists());
+    }
+}
+
 /// It would take all lines that follow, and they would be gone without a word.
 #[test]
 fn a_quotation_that_does_not_end_is_told() {
