@@ -269,11 +269,17 @@ pub(crate) fn refusal(last: &str) -> Option<(String, String)> {
 }
 
 /// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that
-/// has gone away changes nothing.
+/// has gone away changes nothing. Nor does an output that takes nothing, as on a full disk, hide what was found.
 pub(crate) fn told(printed: Result<(), CliError>, status: ExitCode) -> Result<ExitCode, CliError> {
     match printed {
-        Err(error) if !error.is_closed_pipe() => Err(error),
-        _ => Ok(status),
+        Err(error) if error.is_closed_pipe() => Ok(status),
+        Err(error) if status != ExitCode::SUCCESS => {
+            let cause = Box::new(error);
+            let done = "not all is well, as the exit status says: run it again to see what it is".to_owned();
+            CliError::Partial { cause, done }.report(false);
+            Ok(status)
+        }
+        printed => printed.map(|()| status),
     }
 }
 
@@ -409,8 +415,14 @@ mod tests {
             let status = if passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) };
             assert_eq!(judged(Ok(()), passed).unwrap(), status);
             assert_eq!(judged(failed(io::ErrorKind::BrokenPipe), passed).unwrap(), status);
-            judged(failed(io::ErrorKind::StorageFull), passed).unwrap_err();
         }
+        judged(failed(io::ErrorKind::StorageFull), true).unwrap_err();
+    }
+
+    #[test]
+    fn an_output_that_is_full_does_not_hide_what_was_found() {
+        let full = Err(CliError::io("write to standard output")(io::ErrorKind::StorageFull.into()));
+        assert_eq!(judged(full, false).unwrap(), ExitCode::from(CHECK_FAILED));
     }
 
     #[test]

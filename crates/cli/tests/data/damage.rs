@@ -34,6 +34,24 @@ fn damage_has_status_1_and_leads_to_salvage() {
     assert!(error["message"].as_str().unwrap().contains("foreshore salvage db NEW_DIR"), "{error}");
 }
 
+/// Where nothing can be written, as on a full disk, damage is damage all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn damage_has_status_1_also_where_it_cannot_be_told() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    for (damaged, status) in [(false, 2), (true, 1)] {
+        if damaged {
+            damage(&scene.path("db"));
+        }
+        let output = scene.run_into("verify db", "/dev/full");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+        assert_eq!(said.contains("not all is well"), damaged, "{said}");
+    }
+}
+
 /// Data and log are there: it is a database, whatever its control file has become.
 #[test]
 fn an_empty_control_file_is_damage() {

@@ -58,6 +58,14 @@ impl Scene {
             .unwrap()
     }
 
+    /// Runs the program with its standard output going to what is there already.
+    pub(crate) fn run_into(&self, arguments: &str, path: &str) -> Output {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec \"$0\" \"$@\" > {path}"), env!("CARGO_BIN_EXE_foreshore")]);
+        let ran = shell.args(arguments.split_whitespace()).current_dir(self.directory.path()).output();
+        ran.unwrap()
+    }
+
     /// Runs the program for a reader that has gone away before it says anything.
     pub(crate) fn run_unread(&self, arguments: &str) -> Output {
         let mut child = self.start(arguments);
