@@ -357,7 +357,7 @@ impl<'a> Experiment<'a> {
         let first = speeds(&reports[0]);
         let rows = self.sides.iter().zip(&reports).map(|(side, reports)| {
             let own = speeds(reports);
-            let ratios = own.iter().zip(&first).map(|(own, first)| own / first).collect();
+            let ratio = ratio(&own, &first);
             let commits: u64 = reports.iter().map(|report| report.commits).sum();
             let deadlocks: u64 = reports.iter().map(|report| report.deadlocks).sum();
             Row {
@@ -369,7 +369,7 @@ impl<'a> Experiment<'a> {
                 least: own.iter().copied().fold(f64::INFINITY, f64::min),
                 most: own.iter().copied().fold(0.0, f64::max),
                 commits_per_s: median(own),
-                ratio: median(ratios),
+                ratio,
                 deadlocks_per_1000: 1000.0 * deadlocks as f64 / commits.max(1) as f64,
                 commits_per_flush: median(reports.iter().filter_map(|it| it.commits_per_flush).collect()),
                 consistent: reports.iter().all(|report| report.consistent),
@@ -377,6 +377,13 @@ impl<'a> Experiment<'a> {
         });
         Ok(rows.collect())
     }
+}
+
+/// The median of the rounds in which the first side committed something: beside nothing nobody is so many times as
+/// fast.
+fn ratio(own: &[f64], first: &[f64]) -> Option<f64> {
+    let ratios = own.iter().zip(first).filter(|(_, first)| **first > 0.0);
+    rounds::median(ratios.map(|(own, first)| own / first))
 }
 
 fn median(figures: Vec<f64>) -> f64 {
@@ -392,6 +399,12 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0, 7.0]), 2.5);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(Vec::new()), 0.0);
+    }
+
+    #[test]
+    fn beside_nothing_nobody_is_faster() {
+        assert_eq!(ratio(&[0.0, 6.0, 8.0], &[0.0, 2.0, 2.0]), Some(3.5));
+        assert_eq!(ratio(&[7.0, 0.0], &[0.0, 0.0]), None);
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub(crate) struct Row {
     pub(super) commits_per_s: f64,
     pub(super) least: f64,
     pub(super) most: f64,
-    /// How many times as fast as the first side: the median of the rounds, in each of which both sides had their turn.
-    pub(super) ratio: f64,
+    /// How many times as fast as the first side: the median of the rounds in which both sides had their turn, and the
+    /// first one committed something. `None` if it never did.
+    pub(super) ratio: Option<f64>,
     /// Victims of deadlocks for a thousand commits, over all rounds.
     pub(super) deadlocks_per_1000: f64,
     pub(super) commits_per_flush: f64,
@@ -43,9 +44,10 @@ pub(super) fn text(row: &Row) -> String {
     let Row { log_latency, zipf, read_ratio, side, commits_per_s, least, most, ratio, .. } = row;
     let Row { deadlocks_per_1000, commits_per_flush, consistent, .. } = row;
     format!(
-        "  {log_latency:>10}{zipf:>6}{:>6.0}%  {side:<22}{commits_per_s:>12.0}{least:>10.0}{most:>10.0}{ratio:>7.2}x\
+        "  {log_latency:>10}{zipf:>6}{:>6.0}%  {side:<22}{commits_per_s:>12.0}{least:>10.0}{most:>10.0}{:>8}\
          {deadlocks_per_1000:>16.1}{commits_per_flush:>15.1}{}",
         read_ratio * 100.0,
+        ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x")),
         if *consistent { "" } else { "  INCONSISTENT" },
     )
 }
