@@ -1,5 +1,7 @@
 //! The command line: what clap makes of it, and what it leaves to be refused.
 
+use std::ffi::OsStr;
+
 use clap::{
     Arg, ArgMatches, Command, CommandFactory, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
@@ -66,8 +68,25 @@ fn refuse_repetitions(command: &mut Command, matches: &ArgMatches) -> Result<(),
 fn repeated(list: &Arg, matches: &ArgMatches) -> Option<String> {
     list.get_value_delimiter()?;
     let values: Vec<_> = matches.try_get_raw(list.get_id().as_str()).ok()??.collect();
-    let (_, value) = values.iter().enumerate().find(|(place, value)| values[..*place].contains(value))?;
-    Some(format!("'{}' occurs twice in '{list}'; name it once", value.display()))
+    values.iter().enumerate().find_map(|(place, value)| {
+        let before = values[..place].iter().find(|before| are_one(before, value))?;
+        let (before, value) = (before.display(), value.display());
+        Some(if before.to_string() == value.to_string() {
+            format!("'{value}' occurs twice in '{list}'; name it once")
+        } else {
+            format!("'{value}' is what '{before}' is in '{list}'; name it once")
+        })
+    })
+}
+
+/// Whether two words are one value: a number may be written in several ways.
+fn are_one(one: &OsStr, other: &OsStr) -> bool {
+    let (Some(one), Some(other)) = (one.to_str(), other.to_str()) else { return one == other };
+    one == other
+        || match (one.parse::<u64>(), other.parse::<u64>()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => one.parse::<f64>().is_ok_and(|one| other.parse() == Ok(one)),
+        }
 }
 
 #[cfg(test)]
@@ -231,6 +250,9 @@ mod tests {
             ("foreshore bench dreadlocks --wait spin,spin", Some("--wait")),
             ("foreshore bench intent --kind private --absolute 0,0", Some("--absolute")),
             ("foreshore bench tpcb --set a=1 --set a=1", None),
+            ("foreshore bench txbench --threads 1,01", Some("'01' is what '1' is in '--threads <N,…>'")),
+            ("foreshore bench elr --zipf 1,1.0", Some("'1.0' is what '1' is in '--zipf <S,…>'")),
+            ("foreshore bench elr --zipf 1,1.5 --read-ratio 0,0.1", None),
         ] {
             let mut command = Cli::command();
             let matches = command.try_get_matches_from_mut(arguments.split(' ')).unwrap();
