@@ -112,8 +112,20 @@ impl Directory {
     /// As [`end_when_interrupted`]. A temporary directory is removed before, unless it holds what was found; of any
     /// other it is said that it is left.
     pub(crate) fn end_when_interrupted(&self, json: bool) -> Result<(), CliError> {
+        self.end_when_interrupted_after(json, || ())
+    }
+
+    /// The same, when `end` has ended who works in the directory.
+    pub(crate) fn end_when_interrupted_after(
+        &self,
+        json: bool,
+        mut end: impl FnMut() + Send + 'static,
+    ) -> Result<(), CliError> {
         let (path, fate) = (self.path.clone(), Arc::clone(&self.fate));
-        end_when_interrupted_after(json, move || interrupted_in(&path, &fate))
+        end_when_interrupted_after(json, move || {
+            end();
+            interrupted_in(&path, &fate)
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {

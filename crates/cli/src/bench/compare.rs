@@ -3,6 +3,7 @@
 //! each.
 
 mod child;
+mod leash;
 #[cfg(feature = "plot")]
 mod plot;
 mod result;
@@ -18,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
     child::{Failed, Run},
+    leash::Leash,
     result::{Combination, Comparison, Round},
     workloads::Preset,
 };
@@ -144,7 +146,9 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
         false => args.engines.clone(),
     };
     let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
-    directory.end_when_interrupted(args.json)?;
+    let leash = Leash::default();
+    let held = leash.clone();
+    directory.end_when_interrupted_after(args.json, move || held.end())?;
     engines.iter().try_for_each(|engine| try_engine(args, *engine, &directory))?;
     let bar = progress(args, engines.len());
     let tell = |text: String| if args.json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
@@ -177,7 +181,7 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
                     let engine = engines[place];
                     bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
                     if failures[place].is_none() {
-                        match child::run(&arguments(args, preset, engine, threads), &directory) {
+                        match child::run(&arguments(args, preset, engine, threads), &directory, &leash) {
                             Ok(one) => rounds[place].push(one),
                             Err(failure) => failures[place] = Some(failure),
                         }

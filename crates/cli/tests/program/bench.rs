@@ -383,6 +383,37 @@ fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
     }
 }
 
+/// A signal that comes to the program alone, as of whoever supervises it, left the run that was under way to itself.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interruption_ends_the_run_of_an_engine() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = std::cell::Cell::new(None);
+    let run =
+        "bench compare --engines foreshore --workloads read --small --rounds 1 --threads 1 --seconds 60";
+    let (_, said) = interrupted_when(run, directory.path(), |program| {
+        runs.set(child_of(program));
+        runs.get().is_some()
+    });
+    assert!(said.contains("error: interrupted"), "{said}");
+    // It was waited for before the program ended.
+    let run = runs.take().unwrap();
+    assert!(!Path::new(&format!("/proc/{run}")).exists(), "the run goes on");
+    assert_eq!(entries(directory.path()), 0);
+}
+
+/// A process that this one has started (`proc(5)`: the fourth field of `stat`, whose second one, in brackets, may have
+/// spaces in it).
+#[cfg(target_os = "linux")]
+fn child_of(parent: u32) -> Option<u32> {
+    fs::read_dir("/proc").unwrap().find_map(|entry| {
+        let process = entry.unwrap().file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let by: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        (by == parent).then_some(process)
+    })
+}
+
 /// Whether the process catches the signal of Ctrl-C.
 fn catches_interruptions(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();

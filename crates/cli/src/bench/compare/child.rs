@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read},
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
 use foreshore_env::{
@@ -12,9 +12,9 @@ use foreshore_env::{
 };
 use serde::Deserialize;
 
-use super::result::Round;
+use super::{leash::Leash, result::Round};
 use crate::{
-    directory::Directory,
+    directory::{Directory, await_interruption},
     output::{CHECK_FAILED, refusal},
 };
 
@@ -66,26 +66,30 @@ struct Latency {
     max: f64,
 }
 
-/// Runs a child, whose temporary directory lies in `directory`.
-pub(super) fn run(run: &Run, directory: &Directory) -> Result<Round, Failed> {
+/// Runs a child, whose temporary directory lies in `directory`. It does not return once an interruption has begun to
+/// end the program: that is no failure of the child.
+pub(super) fn run(run: &Run, directory: &Directory, leash: &Leash) -> Result<Round, Failed> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    run_program(&program, run, directory.path())
+    let round = run_program(&program, run, directory.path(), leash);
+    await_interruption();
+    round
 }
 
-fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, Failed> {
+fn run_program(program: &Path, run: &Run, directory: &Path, leash: &Leash) -> Result<Round, Failed> {
     // Backtraces would take the place of what a panic says.
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(&run.words)
         .env("TMPDIR", directory)
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+        .stderr(Stdio::piped());
+    let (out, errors) = leash
+        .start(&mut command, |child| (child.stdout.take(), child.stderr.take()))
         .map_err(|error| format!("cannot start another process: {error}"))?;
     // Both are read beside the wait, so that a full pipe holds nobody up.
-    let (out, errors) = (child.stdout.take(), child.stderr.take());
     let listen = move || errors.map(last_of).unwrap_or_default();
     let read = move || {
         let mut text = String::new();
@@ -98,11 +102,11 @@ fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, Fai
     let both = complaints.and_then(|complaints| Ok((complaints, thread::Builder::new().spawn(read)?)));
     let (complaints, reader) = both.map_err(|error| {
         // Nobody reads what it tells.
-        let _ = child.kill().and_then(|()| child.wait());
+        leash.kill();
         format!("cannot start a thread that reads what a run tells: {error}")
     })?;
     let deadline = Instant::now() + run.longest + LOAD_AND_CHECK;
-    let ended = wait_until(&mut child, deadline);
+    let ended = wait_until(leash, deadline);
     let text = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let complaints = complaints.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let understood = ended.and_then(|status| {
@@ -164,15 +168,13 @@ fn last_of(mut pipe: impl Read) -> String {
 }
 
 /// Waits for a child, and ends it when it takes too long.
-fn wait_until(child: &mut Child, deadline: Instant) -> Result<ExitStatus, Why> {
+fn wait_until(leash: &Leash, deadline: Instant) -> Result<ExitStatus, Why> {
     loop {
-        match child.try_wait() {
+        match leash.try_wait() {
             Ok(Some(status)) => return Ok(status),
             Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
             Ok(None) => {
-                // It is ended already if these fail.
-                let _ = child.kill();
-                let _ = child.wait();
+                leash.kill();
                 return Err(format!("the run took longer than its time and {LOAD_AND_CHECK:?}").into());
             }
             Err(error) => return Err(format!("cannot watch the run: {error}").into()),
@@ -224,7 +226,7 @@ mod tests {
 
     fn shell(script: &str, longest: Duration) -> Result<Round, Failed> {
         let run = Run { words: vec!["-c".to_owned(), script.to_owned()], longest };
-        run_program(Path::new("/bin/sh"), &run, Path::new("/"))
+        run_program(Path::new("/bin/sh"), &run, Path::new("/"), &Leash::default())
     }
 
     #[test]
