@@ -19,6 +19,7 @@ pub mod hostile;
 mod in_use;
 mod load;
 mod output;
+mod own;
 mod prepared;
 mod recovery;
 mod report;

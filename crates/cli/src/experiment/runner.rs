@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fmt,
+    fmt,
     io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
@@ -27,10 +27,13 @@ use crate::{
     COMMIT,
     directory::Directory,
     output::{CliError, TROUBLE, told},
+    own,
 };
 
 /// The exit status of a program that was interrupted, as shells have it.
 const INTERRUPTED: u8 = 130;
+/// What is attempted when it fails.
+const FIND: &str = "find this program";
 /// How often the bar is drawn anew, whether a command has ended or not.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -100,7 +103,7 @@ impl Program {
 
 impl Runner {
     fn open(experiments: &[Experiment], args: &RunArgs) -> Result<Runner, CliError> {
-        let own = env::current_exe().map_err(CliError::io("find this program"))?;
+        let own = own::program().map_err(CliError::io(FIND))?;
         let store = Store::make(&args.out)?;
         let simulates =
             experiments.iter().flat_map(|experiment| &experiment.runs).any(|run| run.way == Way::Simulated);
@@ -216,8 +219,13 @@ impl Runner {
         };
         self.bar.set_message(run.command());
         let began_unix_s = time::unix_seconds();
+        let path = match run.way {
+            // Another may have taken its place.
+            Way::Real => own::program().map_err(CliError::io(FIND))?,
+            Way::Simulated => program.path.clone(),
+        };
         let ended = match process::run(
-            &program.path,
+            &path,
             &run.words(),
             run.may_fail,
             self.directory.path(),
@@ -229,6 +237,10 @@ impl Runner {
         };
         if let Err(why) = run.check(&ended.answer) {
             return Ok(Err(why));
+        }
+        // EXPERIMENT-7.
+        if store::program(&path)? != program.checksum {
+            return Ok(Err(format!("{} is another program by now; run it again", path.display())));
         }
         self.store.keep(&Answer {
             command: run.command(),

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     directory::{Directory, await_interruption},
     output::CliError,
+    own,
 };
 
 /// A child is killed between these times after its start.
@@ -216,7 +217,7 @@ impl Referee<'_> {
         }
         let seed = if self.planted_panic { worker::PLANTED_PANIC } else { seed };
         let settings = join_settings(&settings);
-        let program = std::env::current_exe().map_err(CliError::io("find this program's own file"))?;
+        let program = own::program().map_err(CliError::io("find this program's own file"))?;
         Command::new(program)
             .args(["torture", "--workload", self.workload.name(), "--threads", &self.threads.to_string()])
             .args(["--execution", self.execution.name()])

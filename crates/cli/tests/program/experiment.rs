@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output},
 };
@@ -103,6 +104,28 @@ fn what_cannot_be_run_says_why() {
         assert_eq!(judged["verdict"], "not_run");
         assert!(judged["why"].as_str().unwrap().contains("does not simulate"), "{judged}");
     }
+}
+
+/// As by a build while experiments run for hours: their answers bore the name of the program that was there before.
+#[test]
+fn what_a_program_answers_that_is_another_by_then_is_no_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let simulator = directory.path().join("simulator");
+    let script = r#"#!/bin/sh
+case "$*" in
+*--version) echo "foreshore 0.1.0 (x)" ;;
+"simulate --seeds 0 --json") echo '{"seed": 0}' ;;
+*) echo : >> "$0"; echo '{"failures": []}' ;;
+esac
+"#;
+    fs::write(&simulator, script).unwrap();
+    fs::set_permissions(&simulator, fs::Permissions::from_mode(0o700)).unwrap();
+    let output = experiment(&["run", "3.8", "--json", "--simulator", "./simulator"], directory.path());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let judged = &told(&output)["experiments"][0];
+    assert_eq!(judged["verdict"], "not_run", "{judged}");
+    assert!(judged["why"].as_str().unwrap().contains("another program by now"), "{judged}");
+    assert_eq!(fs::read_dir(directory.path().join("experiments/answers")).unwrap().count(), 0);
 }
 
 #[test]

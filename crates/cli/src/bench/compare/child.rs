@@ -16,6 +16,7 @@ use super::{leash::Leash, result::Round};
 use crate::{
     directory::{Directory, await_interruption},
     output::{CHECK_FAILED, refusal},
+    own,
 };
 
 /// Time that a run may take for loading and checking, beside the time that it is told to run.
@@ -69,7 +70,7 @@ struct Latency {
 /// Runs a child, whose temporary directory lies in `directory`. It does not return once an interruption has begun to
 /// end the program: that is no failure of the child.
 pub(super) fn run(run: &Run, directory: &Directory, leash: &Leash) -> Result<Round, Failed> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let program = own::program().map_err(|error| format!("cannot find this program: {error}"))?;
     let round = run_program(&program, run, directory.path(), leash);
     await_interruption();
     round

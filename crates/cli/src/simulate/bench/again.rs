@@ -12,13 +12,14 @@ use serde_json::Value;
 use super::Left;
 use crate::{
     output::{CHECK_FAILED, CliError, refusal},
+    own,
     simulate::MachineArgs,
 };
 
 /// Runs the command that this process was given on one of the machines of `--bands`, or on its own machine, with some
 /// `more` arguments. Gives its report.
 pub(super) fn again(machine: &MachineArgs, more: &[String]) -> Result<Value, CliError> {
-    let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
+    let program = own::program().map_err(CliError::io("find this program"))?;
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut command = Command::new(program);
     command.args(arguments(&given, machine)).args(more);

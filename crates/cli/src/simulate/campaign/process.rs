@@ -12,7 +12,10 @@ use std::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 
 use super::super::{CampaignArgs, hunt::Told};
-use crate::output::{CliError, TROUBLE};
+use crate::{
+    output::{CliError, TROUBLE},
+    own,
+};
 
 /// How long a run may take, in the time of people: many times what it takes, also where more run than there are
 /// processors.
@@ -111,7 +114,7 @@ impl Ended {
 
 impl Run {
     pub(super) fn start(request: &Request) -> Result<Run, CliError> {
-        let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
+        let program = own::program().map_err(CliError::io("find this program"))?;
         let mut command = Command::new(program);
         // Backtraces would stand where the message of a panic is looked for.
         command
