@@ -14,6 +14,7 @@ use crate::{
 };
 
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct MemoryArgs {
     /// Kinds of access whose names contain this.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -27,6 +28,12 @@ pub(crate) struct MemoryArgs {
     #[command(flatten)]
     common: RoundsArgs,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench memory                                     all kinds of access, among 256 KiB, 4 and 128 MiB
+  foreshore bench memory --access 'load of any line' --kib 32,1024 --rounds 9
+  foreshore bench memory --access 'hand over' --bind --json  how long a line takes from one processor to another";
 
 impl MemoryArgs {
     /// Measures in the world that the caller is in.
