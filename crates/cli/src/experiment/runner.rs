@@ -154,12 +154,14 @@ impl Runner {
         }
     }
 
-    /// The stored answer, if this program gave it, and it has the figures that are taken from it. What is damaged is as
-    /// good as none: it is asked for again.
+    /// The stored answer, if this program gave it, on this machine unless on a simulated one, and it has the figures
+    /// that are taken from it. What is damaged is as good as none: it is asked for again.
     fn stored(&self, run: &Run) -> Option<Answer> {
         let program = self.program(run.way).ok()?;
         let answer = self.store.find(&run.command()).ok()??;
-        (answer.program == program.checksum && run.check(&answer.answer).is_ok()).then_some(answer)
+        let is_of_here = run.way == Way::Simulated || answer.machine == self.machine;
+        let is_own = answer.program == program.checksum && is_of_here;
+        (is_own && run.check(&answer.answer).is_ok()).then_some(answer)
     }
 
     /// What is to be run, each command once.

@@ -70,7 +70,7 @@ fn a_quick_one_is_run_once_stored_and_judged() {
     let path = answers().remove(0).unwrap().path();
     assert_eq!(answers().len(), 1);
     let stored = fs::read(&path).unwrap();
-    // It is not run again, unless that is asked for or another program gave the answer.
+    // It is not run again, unless that is asked for or another program gave the answer, or another machine.
     assert_eq!(run(), first);
     assert_eq!(fs::read(&path).unwrap(), stored);
     let mut answer: Value = serde_json::from_slice(&stored).unwrap();
@@ -81,6 +81,12 @@ fn a_quick_one_is_run_once_stored_and_judged() {
     assert_eq!(run()["experiments"][0]["verdict"], "holds");
     let again: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_ne!(again["program"], "another");
+    let mut elsewhere = again.clone();
+    elsewhere["machine"]["processor"] = "another".into();
+    fs::write(&path, elsewhere.to_string()).unwrap();
+    assert_eq!(run()["experiments"][0]["verdict"], "holds");
+    let here: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(here["machine"], again["machine"]);
     // Nor if the answer lacks what is taken from it, or is damaged.
     answer["program"] = again["program"].clone();
     answer["answer"] = serde_json::json!({"results": []});
