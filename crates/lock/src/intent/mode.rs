@@ -42,6 +42,12 @@ impl IntentMode {
         }
     }
 
+    /// The bit of this mode.
+    #[inline]
+    pub(crate) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
     /// Whether holding this mode makes asking for the other needless.
     #[inline]
     pub const fn covers(self, other: IntentMode) -> bool {
