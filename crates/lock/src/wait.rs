@@ -24,16 +24,48 @@ const IDLE_SPINS: usize = 20;
 /// The time between two looks of a waiter. The sleep of Kimura et al. 2012, §4.2.
 pub const NAP: Duration = Duration::from_millis(10);
 
-/// The longest time between two looks of a waiter that has nothing to look for: should LOCK-11 ever be wrong, a
-/// deadlock lasts that long. Hundreds of threads that wait for one key, and look around every 10 ms, keep its holder
-/// from the processor.
+/// The longest nap of a waiter: between two it asks whether there is anything to be locked at all. Hundreds of threads
+/// that wait for one key, and wake every 10 ms, keep its holder from the processor.
 const LONGEST_NAP: Duration = Duration::from_millis(160);
 
-/// How long somebody sleeps who has slept for `last`, at most.
-fn next_nap(last: Option<Duration>, pause: Pause) -> Duration {
-    match last {
-        Some(last) if pause == Pause::Sleep => (last * 2).min(LONGEST_NAP),
-        _ => NAP,
+/// The longest time between two looks of a waiter that has nothing to look for. A look is at all who are in the way, of
+/// whom there may be a thousand, who look as well.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
+
+/// When a waiter looks for deadlocks. If it has nothing to look for, when it has waited for about twice as long as it
+/// had when it looked last: should LOCK-11 ever be wrong, a deadlock lasts so much longer.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    last: Option<Instant>,
+    /// From the last look to the next.
+    gap: Duration,
+}
+
+impl Looks {
+    /// Whether it is time for one.
+    pub(crate) fn are_due(&self, now: Instant) -> bool {
+        self.last.is_none_or(|last| now.saturating_duration_since(last) >= self.gap)
+    }
+
+    /// Whether there has been one.
+    pub(crate) fn have_begun(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// There was one now, which said how to go on.
+    pub(crate) fn note(&mut self, now: Instant, pause: Pause) {
+        self.gap = match pause {
+            Pause::Spin => Duration::ZERO,
+            Pause::Sleep if self.have_begun() => (self.gap * 2).clamp(NAP, LONGEST_GAP),
+            Pause::Sleep | Pause::Nap => NAP,
+        };
+        self.last = Some(now);
+    }
+
+    /// How long to sleep at most.
+    fn nap(&self, now: Instant) -> Duration {
+        let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        self.gap.saturating_sub(since).min(LONGEST_NAP)
     }
 }
 
@@ -141,7 +173,7 @@ impl LockManager {
         spin_until(if self.processors > 1 { SPINS } else { 0 }, || own.word() != word);
         let _sleeper = policy.cancel.map(|cancel| cancel.announce(own.address()));
         let is_cancelled = || policy.cancel.is_some_and(CancelToken::is_cancelled);
-        let mut nap = None;
+        let mut looks = Looks::default();
         let stopped = loop {
             if let Some(stopped) = self.has_stopped(slot, word, deadline, policy.cancel) {
                 break stopped;
@@ -149,18 +181,21 @@ impl LockManager {
             let now = Instant::now();
             // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's
             // queue must not wait for one.
-            let pause = self.detector.look(self, slot, word, began, nap.is_some());
-            let next = next_nap(nap, pause);
-            if nap.is_none() && !self.detector.waits_in_its_own_way() {
-                self.spin_while_idle(|| own.word() != word);
-            }
-            nap = Some(next);
-            if pause == Pause::Spin {
-                for _ in 0..SPINS {
-                    spin_loop();
+            if looks.are_due(now) {
+                let again = looks.have_begun();
+                let pause = self.detector.look(self, slot, word, began, again);
+                looks.note(now, pause);
+                if !again && !self.detector.waits_in_its_own_way() {
+                    self.spin_while_idle(|| own.word() != word);
                 }
-                continue;
+                if pause == Pause::Spin {
+                    for _ in 0..SPINS {
+                        spin_loop();
+                    }
+                    continue;
+                }
             }
+            let next = looks.nap(now);
             let wake_up = deadline.map_or(now + next, |deadline| deadline.min(now + next));
             // LATCH-5: the announcement is the request in the queue. The thread that ends the wait changes the word
             // first and wakes the address then, so a sleeper is either seen or sees the change. One that cancels does
@@ -214,17 +249,30 @@ impl LockManager {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn naps_get_longer_where_nothing_is_to_be_seen() {
-        let mut naps = vec![next_nap(None, Pause::Sleep)];
-        for _ in 0..6 {
-            naps.push(next_nap(naps.last().copied(), Pause::Sleep));
+    fn looks_get_rarer_where_nothing_is_to_be_seen() {
+        let (began, mut now) = (Instant::now(), Instant::now());
+        let (mut looks, mut naps, mut seen) = (Looks::default(), Vec::new(), Vec::new());
+        while now.saturating_duration_since(began) < 4 * LONGEST_GAP {
+            if looks.are_due(now) {
+                seen.push(now.saturating_duration_since(began).as_millis());
+                looks.note(now, Pause::Sleep);
+            }
+            let nap = looks.nap(now);
+            naps.push(nap.as_millis());
+            now += nap;
         }
-        assert_eq!(naps.iter().map(Duration::as_millis).collect::<Vec<_>>(), [10, 20, 40, 80, 160, 160, 160]);
-        assert_eq!(next_nap(Some(LONGEST_NAP), Pause::Nap), NAP);
+        assert_eq!(naps[..8], [10, 20, 40, 80, 160, 160, 160, 160]);
+        assert!(naps.iter().all(|nap| (1..=160).contains(nap)), "{naps:?}");
+        let begin = [0, 10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10230, 20230, 30230];
+        assert_eq!(seen[..13], begin);
+        looks.note(now, Pause::Nap);
+        assert_eq!((looks.nap(now), looks.are_due(now)), (NAP, false));
+        looks.note(now, Pause::Spin);
+        assert!(looks.are_due(now));
     }
 }

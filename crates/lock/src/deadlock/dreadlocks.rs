@@ -48,8 +48,8 @@ pub(super) fn suspects(manager: &LockManager, me: Member, again: bool) -> bool {
     false
 }
 
-/// Takes the digest of a waiter anew. It is true already (LOCK-11); should it ever not be, a deadlock would last for a
-/// nap, the longest of which is 160 ms, not for ever.
+/// Takes the digest of a waiter anew. It is true already (LOCK-11); should it ever not be, a deadlock would last until
+/// somebody in it looks again, not for ever.
 fn refresh(manager: &LockManager, me: Member) {
     me.blockers_seen(manager, |blockers| {
         let wait = manager.slots.wait_of(me.slot);

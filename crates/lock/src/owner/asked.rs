@@ -14,10 +14,7 @@ use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
 use crate::slot::WaitWord;
-use crate::wait::{Stopped, WaitPolicy};
-
-/// Between two looks for deadlocks.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+use crate::wait::{Looks, Stopped, WaitPolicy};
 
 /// What was asked for.
 #[derive(Debug)]
@@ -25,7 +22,7 @@ pub(super) struct Asked {
     wish: Wish,
     word: WaitWord,
     began: Instant,
-    looked: Option<Instant>,
+    looks: Looks,
     /// If it is a lock on a table.
     coarse: Option<Coarse>,
     table: TableId,
@@ -73,7 +70,8 @@ impl LockOwner {
                     Some(KeyRef::Key(key)) if self.manager.notes.is_some() => Some(key.to_vec()),
                     _ => None,
                 };
-                self.asked = Some(Box::new(Asked { wish, word, began, looked: None, coarse, table, key }));
+                self.asked =
+                    Some(Box::new(Asked { wish, word, began, looks: Looks::default(), coarse, table, key }));
                 return Ok(false);
             }
             Ok(Begun::Granted(tag)) => Ok(tag),
@@ -104,9 +102,11 @@ impl LockOwner {
         let (manager, slot) = (&self.manager, self.slot);
         let deadline = wait.deadline_from(asked.began);
         let Some(stopped) = manager.has_stopped(slot, asked.word, deadline, wait.cancel) else {
-            if asked.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
-                let again = asked.looked.replace(Instant::now()).is_some();
-                let _pause = manager.detector.look(manager, slot, asked.word, asked.began, again);
+            let now = Instant::now();
+            if asked.looks.are_due(now) {
+                let again = asked.looks.have_begun();
+                let pause = manager.detector.look(manager, slot, asked.word, asked.began, again);
+                asked.looks.note(now, pause);
             }
             return Ok(false);
         };
