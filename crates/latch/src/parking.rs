@@ -165,7 +165,9 @@ pub fn park(
 /// [`park`] for those who need not look around: it sleeps until it is woken or the deadline has passed.
 #[track_caller]
 pub fn park_until(address: usize, validate: impl FnOnce() -> bool, deadline: Instant) -> Parked {
-    let (ended, _) = park_for(address, Wait::FOR_A_WORD, validate, Some(deadline), None);
+    // Models have no time: there a thread sleeps until it is woken, so that no nap hides a wake-up that is lost.
+    let deadline = (!cfg!(foreshore_loom)).then_some(deadline);
+    let (ended, _) = park_for(address, Wait::FOR_A_WORD, validate, deadline, None);
     ended.into()
 }
 

@@ -17,6 +17,8 @@ use crate::options::{DeadlockPolicy, DigestKind, LockOptions, VictimPolicy};
 use crate::slot::{SlotId, WaitWord};
 use crate::stats::WaitCounters;
 use crate::view::BlockerView;
+#[cfg(all(test, foreshore_loom))]
+use crate::wait::models;
 
 /// Looks for deadlocks on behalf of waiters.
 #[derive(Debug)]
@@ -228,6 +230,10 @@ impl Detector {
 /// Ends the wait of a victim and tells it why. `false` if the wait has ended otherwise.
 fn end(manager: &LockManager, victim: Member, report: &Arc<DeadlockReport>) -> bool {
     let made = victim.make_victim(manager, || manager.slots.get(victim.slot).judge(Arc::clone(report)));
+    #[cfg(all(test, foreshore_loom))]
+    if models::has(models::Fault::Victim) {
+        return made;
+    }
     if made {
         parking::unpark_one(manager.slots.wait_of(victim.slot).address(), |_| {});
     }

@@ -28,6 +28,8 @@ use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
 use super::SlotSet;
 use super::cycle::Member;
 use crate::manager::LockManager;
+#[cfg(all(test, foreshore_loom))]
+use crate::wait::models;
 
 /// Whether the digests show a cycle through `me`. `again`: not for the first time in this wait.
 pub(super) fn suspects(manager: &LockManager, me: Member, again: bool) -> bool {
@@ -35,7 +37,10 @@ pub(super) fn suspects(manager: &LockManager, me: Member, again: bool) -> bool {
         refresh(manager, me);
     }
     // Partner is the same fence of every other waiter: of two that store and then read, one sees the other.
-    fence(SeqCst);
+    let seen = SeqCst;
+    #[cfg(all(test, foreshore_loom))]
+    let seen = models::weakened(models::Fault::Fence, seen);
+    fence(seen);
     let (mut reached, mut visited) = (SlotSet::default(), SlotSet::default());
     manager.slots.wait_of(me.slot).union_into(&mut reached);
     while let Some(next) = reached.first_not_in(&visited) {

@@ -23,6 +23,8 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request::{Modes, Request, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, Subject, WaitWord};
+#[cfg(all(test, foreshore_loom))]
+use crate::wait::models as waits;
 
 /// A list of requests. All fields but as noted are guarded by the latch of the bucket, and accessed Relaxed under it.
 #[derive(Debug, Default)]
@@ -278,7 +280,10 @@ impl<L: List> Queue<L> {
             // Before it may be recycled.
             let slot = withdrawn.slot();
             self.list.remove(view.requests, request);
-            if !planted(Fault::WithdrawalUnnoticed) {
+            let unnoticed = planted(Fault::WithdrawalUnnoticed);
+            #[cfg(all(test, foreshore_loom))]
+            let unnoticed = unnoticed || waits::has(waits::Fault::Withdrawal);
+            if !unnoticed {
                 self.pass(view, Change::Left(slot), wakes);
             }
         } else {

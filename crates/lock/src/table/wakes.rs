@@ -3,6 +3,8 @@
 use foreshore_latch::parking;
 
 use crate::slot::{SlotId, Slots};
+#[cfg(all(test, foreshore_loom))]
+use crate::wait::models;
 
 /// Wake-ups in one step.
 const WAKES: usize = 14;
@@ -43,6 +45,10 @@ impl Wakes {
     }
 
     fn wake(&self, slots: &Slots) {
+        #[cfg(all(test, foreshore_loom))]
+        if models::has(models::Fault::Grant) {
+            return;
+        }
         for &slot in &self.slots[..usize::from(self.count)] {
             parking::unpark_one(slots.wait_of(SlotId(slot)).address(), |_| {});
         }
