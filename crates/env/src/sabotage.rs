@@ -94,11 +94,13 @@ pub enum Fault {
     PreparedUndone,
     /// A dropped table's commit does not wait for the log.
     DropUnflushed,
+    /// A cursor that skips what is locked takes it all the same.
+    LockedNotSkipped,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 43] = [
+    pub const ALL: [Fault; 44] = [
         Fault::LogUnsynced,
         Fault::LogSyncErrorIgnored,
         Fault::CommitUnflushed,
@@ -142,6 +144,7 @@ impl Fault {
         Fault::ReleaseForgotten,
         Fault::PreparedUndone,
         Fault::DropUnflushed,
+        Fault::LockedNotSkipped,
     ];
 
     /// The fault's name, as it stands in the source.

@@ -44,6 +44,21 @@ pub enum Op {
         /// What was seen, in order.
         result: Vec<(Vec<u8>, Vec<u8>)>,
     },
+    /// Take what nobody else has locked of a range.
+    Skip {
+        /// The table.
+        table: u32,
+        /// Where the range begins.
+        low: Bound<Vec<u8>>,
+        /// Where the range ends.
+        high: Bound<Vec<u8>>,
+        /// From the high end down.
+        descending: bool,
+        /// Whether it went on to the end of the range: if not, nothing is known of what lies behind the last entry.
+        complete: bool,
+        /// What was got, in order, and is locked since.
+        result: Vec<(Vec<u8>, Vec<u8>)>,
+    },
     /// Write a key that must not be there.
     Insert {
         /// The table.

@@ -397,10 +397,11 @@ impl Hand {
         let mut result = Vec::new();
         let mut complete = false;
         let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let mut cursor = if !self.reads_only && self.random.below(4) == 0 {
-            tx.cursor_for_update(table(number), slices, direction)?
-        } else {
-            tx.cursor(table(number), slices, direction)?
+        let locks = if self.reads_only { 0 } else { self.random.below(8) };
+        let mut cursor = match locks {
+            0..6 => tx.cursor(table(number), slices, direction)?,
+            6 => tx.cursor_for_update(table(number), slices, direction)?,
+            _ => tx.cursor_skip_locked(table(number), slices, direction)?,
         };
         while result.len() < most {
             match cursor.next(tx)? {
@@ -411,7 +412,10 @@ impl Hand {
                 }
             }
         }
-        ops.push(Op::Scan { table: number, low, high, descending, complete, result });
+        ops.push(match locks {
+            0..7 => Op::Scan { table: number, low, high, descending, complete, result },
+            _ => Op::Skip { table: number, low, high, descending, complete, result },
+        });
         Ok(())
     }
 }

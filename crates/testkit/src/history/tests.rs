@@ -182,3 +182,50 @@ fn two_transactions_cannot_share_a_place() {
     assert!(history.replay().is_err());
     assert!(!history.is_empty());
 }
+
+/// As [`scan`], by a cursor that skips what is locked; each entry has the value `v`.
+fn skip(descending: bool, complete: bool, keys: &[&str]) -> Op {
+    match scan(Bound::Included("b"), Bound::Unbounded, descending, complete, keys) {
+        Op::Scan { table, low, high, descending, complete, result } => {
+            Op::Skip { table, low, high, descending, complete, result }
+        }
+        op => op,
+    }
+}
+
+#[test]
+fn what_is_skipped_is_a_matter_of_time_and_what_is_got_is_not() {
+    let replay = |ops: Vec<Op>| {
+        let history = History::new();
+        history.record(1, ["a", "b", "c", "d", "e"].map(|key| put(key, "v", false)).into());
+        history.record(2, vec![put("d", "w", true)]);
+        history.record(3, ops);
+        history.replay()
+    };
+    for ops in [
+        vec![skip(false, true, &[]), skip(false, false, &[]), skip(true, true, &["e", "c", "b"])],
+        vec![skip(false, true, &["b", "e"]), skip(true, false, &["e"])],
+        // What it has written itself comes behind the end, was deleted again, or is no longer so.
+        vec![put("c", "v", true), skip(false, false, &["b"]), skip(false, true, &["c"])],
+        vec![delete("c", true), skip(false, true, &["b"])],
+        vec![Op::Savepoint, put("c", "w", true), Op::RollbackTo(0), skip(false, true, &["b", "e"])],
+    ] {
+        assert_eq!(replay(ops.clone()), Ok(()), "{ops:?}");
+    }
+    for wrong in [
+        // Changed, never there, outside of the range, out of order, twice.
+        vec![skip(false, false, &["d"])],
+        vec![skip(false, false, &["f"])],
+        vec![skip(false, false, &["a"])],
+        vec![skip(false, false, &["c", "b"])],
+        vec![skip(true, false, &["b", "c"])],
+        vec![skip(false, false, &["b", "b"])],
+        // Its own is passed over.
+        vec![put("c", "v", true), skip(false, false, &["e"])],
+        vec![put("c", "v", true), skip(false, true, &[])],
+        vec![delete("c", true), skip(false, true, &["c"])],
+    ] {
+        let anomaly = replay(wrong.clone()).expect_err("it is believed");
+        assert_eq!((anomaly.position, anomaly.index), (Position::At(3), wrong.len() - 1), "{wrong:?}");
+    }
+}

@@ -14,6 +14,15 @@ const LONGEST_REST_US: u64 = 1000;
 /// More entries than there are keys.
 const ALL: usize = usize::MAX;
 
+/// How a scan locks what it meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Locks {
+    Shared,
+    Exclusive,
+    /// As `Exclusive`, and what others have locked is skipped.
+    WhatIsFree,
+}
+
 /// Draws the operations of one thread of one life.
 #[derive(Clone)]
 pub(super) struct Hand {
@@ -111,15 +120,31 @@ impl Hand {
                 Op::RollbackTo(made)
             }
         };
+        let got = match &op {
+            Op::Skip { result, .. } => result.last().map(|(key, _)| key.clone()),
+            _ => None,
+        };
         ops.push(op);
-        Ok(())
+        match got {
+            // It has done what is there to be done.
+            Some(key) if self.random.below(2) == 0 => {
+                let existed = tx.delete(table(number), &key)?;
+                ops.push(Op::Delete { table: number, key, existed });
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn scan(&mut self, tx: &mut Transaction, number: u32, reads_only: bool) -> Result<Op> {
         let (low, high, descending) = (self.bound(), self.bound(), self.random.below(2) == 0);
         let most = self.random.below(12) as usize;
-        let for_update = !reads_only && self.random.below(4) == 0;
-        scan(tx, number, (low, high), descending, most, for_update)
+        let locks = match self.random.below(if reads_only { 1 } else { 8 }) {
+            0..6 => Locks::Shared,
+            6 => Locks::Exclusive,
+            _ => Locks::WhatIsFree,
+        };
+        scan(tx, number, (low, high), descending, most, locks)
     }
 
     /// Operations that chance rarely puts in a row: a table is read, gets a key between those that were there, and is
@@ -128,12 +153,12 @@ impl Hand {
         let number = self.random.below(2) as u32;
         let descending = self.random.below(2) == 0;
         let all = || (Bound::Unbounded, Bound::Unbounded);
-        ops.push(scan(tx, number, all(), descending, ALL, false)?);
+        ops.push(scan(tx, number, all(), descending, ALL, Locks::Shared)?);
         let (key, value) = (self.key(), self.value(serial));
         let inserted = tx.insert(table(number), &key, &value[..])?;
         ops.push(Op::Insert { table: number, key, value, inserted });
         self.rest();
-        ops.push(scan(tx, number, all(), descending, ALL, false)?);
+        ops.push(scan(tx, number, all(), descending, ALL, Locks::Shared)?);
         Ok(())
     }
 
@@ -149,14 +174,14 @@ fn scan(
     (low, high): (Bound<Vec<u8>>, Bound<Vec<u8>>),
     descending: bool,
     most: usize,
-    for_update: bool,
+    locks: Locks,
 ) -> Result<Op> {
     let direction = if descending { Direction::Descending } else { Direction::Ascending };
     let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-    let mut cursor = if for_update {
-        tx.cursor_for_update(table(number), slices, direction)?
-    } else {
-        tx.cursor(table(number), slices, direction)?
+    let mut cursor = match locks {
+        Locks::Shared => tx.cursor(table(number), slices, direction)?,
+        Locks::Exclusive => tx.cursor_for_update(table(number), slices, direction)?,
+        Locks::WhatIsFree => tx.cursor_skip_locked(table(number), slices, direction)?,
     };
     let (mut result, mut complete) = (Vec::new(), false);
     while result.len() < most && !complete {
@@ -165,5 +190,8 @@ fn scan(
             None => complete = true,
         }
     }
-    Ok(Op::Scan { table: number, low, high, descending, complete, result })
+    Ok(match locks {
+        Locks::WhatIsFree => Op::Skip { table: number, low, high, descending, complete, result },
+        _ => Op::Scan { table: number, low, high, descending, complete, result },
+    })
 }

@@ -15,6 +15,8 @@ pub(super) struct Open {
     low: Bound<Vec<u8>>,
     high: Bound<Vec<u8>>,
     descending: bool,
+    /// It passes over what others have locked.
+    skips: bool,
     over: bool,
 }
 
@@ -105,12 +107,13 @@ impl Hand {
         let (number, low, high, descending) =
             (self.table(), self.bound(), self.bound(), self.random.below(2) == 0);
         let (definition, range) = (table(number).owned(), (low.clone(), high.clone()));
-        let cursor = if !self.reads_only && self.random.below(4) == 0 {
-            tx.cursor_for_update(definition, range, direction(descending))?
-        } else {
-            tx.cursor(definition, range, direction(descending))?
+        let locks = if self.reads_only { 0 } else { self.random.below(8) };
+        let cursor = match locks {
+            0..6 => tx.cursor(definition, range, direction(descending))?,
+            6 => tx.cursor_for_update(definition, range, direction(descending))?,
+            _ => tx.cursor_skip_locked(definition, range, direction(descending))?,
         };
-        Ok(Open { cursor, table: number, low, high, descending, over: false })
+        Ok(Open { cursor, table: number, low, high, descending, skips: locks == 7, over: false })
     }
 }
 
@@ -124,13 +127,10 @@ impl Open {
             *near = Bound::Excluded(key.clone());
         }
         let result = entry.into_iter().collect();
-        Ok(Op::Scan {
-            table: self.table,
-            low,
-            high,
-            descending: self.descending,
-            complete: self.over,
-            result,
+        let Open { table, descending, skips, over: complete, .. } = *self;
+        Ok(match skips {
+            false => Op::Scan { table, low, high, descending, complete, result },
+            true => Op::Skip { table, low, high, descending, complete, result },
         })
     }
 }
