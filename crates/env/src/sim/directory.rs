@@ -270,7 +270,9 @@ impl Directory {
 
     /// Books the slot behind all others, which begins after so long.
     fn book(&mut self, number: LineNumber, core: usize, touch: Touch, waiting: u64) {
-        let estimate = self.left(self.estimate(number, core, touch), waiting);
+        let drawn = self.draw();
+        self.pipelines[core].drawn = drawn;
+        let estimate = self.about(self.left(self.estimate(number, core, touch), waiting), drawn);
         let line = &mut self.table.lines[number];
         line.waited += waiting;
         // The line is on its way to the core already if the core's other thread is the last that waits for it.

@@ -217,7 +217,7 @@ impl Directory {
         self.counts.accesses += rounds;
         self.slept_through += rounds;
         let pipeline = &mut self.pipelines[core];
-        pipeline.looks = pipeline.looks.saturating_add(u32::try_from(rounds).unwrap_or(u32::MAX));
+        pipeline.looks = pipeline.looks.saturating_add(u16::try_from(rounds).unwrap_or(u16::MAX));
     }
 
     /// The core has loaded a pointer.

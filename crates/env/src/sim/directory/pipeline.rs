@@ -16,7 +16,9 @@ pub(super) struct Pipeline {
     /// The line and the address of its last access.
     pub(super) line: u32,
     /// How often in a row, beside the first time, it has accessed that word.
-    pub(super) looks: u32,
+    pub(super) looks: u16,
+    /// What was drawn for the transfer that it booked last.
+    pub(super) drawn: u16,
     address: usize,
     /// When the lines of all stores have come, and the one that comes last.
     stored_at: u64,
@@ -41,6 +43,7 @@ impl Default for Pipeline {
         Pipeline {
             line: u32::MAX,
             looks: 0,
+            drawn: 0,
             address: 0,
             stored_at: 0,
             stored: u32::MAX,
@@ -104,10 +107,15 @@ impl Directory {
         latency.saturating_sub(waited).max(latency * self.profile.queued_percent / 100)
     }
 
-    /// A time near to this one, evenly drawn.
-    pub(super) fn about(&mut self, latency: u64) -> u64 {
+    /// Draws how much longer or shorter than usual a transfer takes.
+    pub(super) fn draw(&mut self) -> u16 {
+        self.random.below(1 << u16::BITS) as u16
+    }
+
+    /// A time near to this one, by what was drawn.
+    pub(super) fn about(&self, latency: u64, drawn: u16) -> u64 {
         let most = latency * self.profile.spread_percent / 100;
-        latency - most + self.random.below(2 * most + 1)
+        latency - most + (2 * most * u64::from(drawn) >> u16::BITS)
     }
 
     /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in

@@ -43,11 +43,12 @@ impl Directory {
         let (source, distance) = self.source_of(number, core, touch);
         let (latency, is_cached) = self.latency_of(number, core, touch, (source, distance), arrival);
         let latency = match arrival {
-            Arrival::Booked { waited } => {
-                let left = self.left(latency, waited);
-                self.about(left)
+            // As long as was booked: nobody comes before the one before him.
+            Arrival::Booked { waited } => self.about(self.left(latency, waited), self.pipelines[core].drawn),
+            Arrival::Now { early, .. } => {
+                let drawn = self.draw();
+                self.about(latency, drawn).saturating_sub(early)
             }
-            Arrival::Now { early, .. } => self.about(latency).saturating_sub(early),
         };
         self.count_transfer(source, distance, is_cached);
         self.table.moved(number, at);

@@ -70,6 +70,40 @@ fn a_spinning_thread_sees_a_change_that_waited_for_stores() {
     }
 }
 
+/// Transfers differ in how long they take. Who waits for a line behind somebody else changes nothing that he sees.
+#[test]
+fn who_is_next_comes_after_the_one_before_him() {
+    let look = |seed| {
+        let settings = Settings { seed, ..machine_with(4, |_| ()) };
+        let run = simulate(&settings, || {
+            let (word, begin) = (CachePadded::new(AtomicU64::new(0)), Instant::now());
+            thread::scope(|scope| {
+                // The second and the third come while the line is on its way to the first.
+                let [first, second, third] = [0, 1, 2].map(|number| {
+                    let word = &word;
+                    scope.spawn(move || {
+                        let until = begin + Duration::from_nanos(100_000 + 2 * number);
+                        hint::work(until.saturating_duration_since(Instant::now()).as_nanos() as u64);
+                        match number {
+                            0 => word.fetch_add(1, SeqCst),
+                            1 => word.load(SeqCst),
+                            _ => {
+                                word.store(100, Release);
+                                1
+                            }
+                        }
+                    })
+                });
+                [first, second, third].map(|thread| thread.join().unwrap())
+            })
+        });
+        run.unwrap().result
+    };
+    for seed in 0..40 {
+        assert_eq!(look(seed), [0, 1, 1], "{seed}");
+    }
+}
+
 /// The system may put a stack where that of another thread lay, or elsewhere. A new thread finds no line of its stack
 /// in any cache, or what a machine comes to would hang on that.
 #[test]
