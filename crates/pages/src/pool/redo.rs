@@ -4,7 +4,8 @@
 //! so its records are skipped until an image or a record that formats the page comes by; if none comes, the page is
 //! damaged for another reason, and [`BufferPool::finish_redo`] says so.
 //!
-//! Images and formats are applied without reading the page: every later record of the page follows in the log.
+//! Images and formats are applied without reading the page: every later record of the page follows in the log. Not so
+//! for salvage: its log may end before what the file has.
 //!
 //! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: the process
 //! that wrote it died before its sync, or that failed, and then the kernel takes the cache for clean. So it is written
@@ -96,7 +97,10 @@ impl BufferPool {
             return Err(StorageError::corrupt_log(lsn, "it writes page 0"));
         }
         self.space.extend_to(self, id, lsn)?;
-        let (mut page, known) = self.exclusive_unread(id, Patience::ENDLESS)?;
+        let (mut page, known) = match self.newer_in_file(id)? {
+            Some(page) => (page, true),
+            None => self.exclusive_unread(id, Patience::ENDLESS)?,
+        };
         if self.shows(&page, lsn, known) {
             return Ok(());
         }
@@ -106,6 +110,20 @@ impl BufferPool {
         page.words().set_image_lsn(lsn);
         self.image_has_come(id);
         Ok(())
+    }
+
+    /// For salvage, a page that can be read: the file may have it newer than any record of a damaged log.
+    fn newer_in_file(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>> {
+        if !self.salvage || self.is_awaiting(id) {
+            return Ok(None);
+        }
+        match self.exclusive(id) {
+            Ok(page) => Ok(Some(page)),
+            Err(StorageError::Corrupted { site: CorruptionSite::Page(_), .. } | StorageError::Io { .. }) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Applies a record of this crate's kinds; false when it is of another.

@@ -207,3 +207,39 @@ fn files_that_cannot_be_opened_are_no_damage() {
     }
     engine.close().unwrap();
 }
+
+/// A record of the log is damaged, and a page that was imaged before it had been written to the file with what came
+/// behind it: redo put the image in its place, and what the file had was lost.
+#[test]
+fn what_the_file_has_is_not_exchanged_for_an_older_image() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let [table, other] = ["t", "u"].map(|name| engine.create_table(name, b"").unwrap());
+    put(&engine, &table, b"a", &[1; 300]);
+    engine.checkpoint().unwrap();
+    put(&engine, &table, b"b", &[2; 300]);
+    let damaged = engine.log().tail();
+    for row in 0..200_u32 {
+        put(&engine, &other, &row.to_be_bytes(), &[3; 1000]);
+    }
+    put(&engine, &table, b"c", &[4; 300]);
+    engine.pool().flush_all().unwrap();
+    let content = read_all(&engine).unwrap();
+    let left = disk.after_crash(CrashMode::DropUnsynced);
+    let (segment, place) =
+        (damaged.0 / engine.log().segment_bytes(), damaged.0 % engine.log().segment_bytes());
+    let name = format!("log/{:016x}.log", segment * engine.log().segment_bytes());
+    let path = directory().join(name);
+    let mut bytes = left.read_file(&path).unwrap();
+    bytes[place as usize + 40] ^= 1;
+    left.write_file(&path, &bytes).unwrap();
+    let (salvage, saved) = save(&left);
+    assert_eq!(salvage.source(), SalvageSource::Repeated, "{:?}", salvage.failure());
+    assert!(salvage.log_damage().is_some());
+    for key in ["a", "b", "c"] {
+        let key = ("t".to_owned(), key.as_bytes().to_vec());
+        assert!(saved.get(&key) == content.get(&key), "{key:?}");
+    }
+    assert!(saved == content);
+    engine.close().unwrap();
+}
