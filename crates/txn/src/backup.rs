@@ -152,7 +152,7 @@ impl Backup<'_> {
             let content = Control { clean: false, ..control.content() };
             (content, Pin::new(&self.core.backups, content.log_from))
         };
-        let pages = self.copy_pages()?;
+        let pages = self.copy_pages(&pin)?;
         drop(file_end);
         let log = self.target.join(LOG);
         self.disk.create_directory(&log).map_err(StorageError::io("make", &log))?;
@@ -165,18 +165,13 @@ impl Backup<'_> {
             let progress =
                 BackupProgress { done_bytes: data_bytes + log_bytes, total_bytes: data_bytes + ahead };
             stopped = (self.progress)(progress).is_break();
-            if stopped { Err(StorageError::Closed) } else { Ok(()) }
+            if stopped || !pin.holds() { Err(StorageError::Closed) } else { Ok(()) }
         });
         if stopped {
             return Err(self.stopped("it was cancelled"));
         }
-        if !pin.holds() {
-            let reason = "the log grew too much meanwhile; write less, or raise log_bytes \
-                          (of which 512 times log_segment_bytes count)";
-            return Err(self.stopped(reason));
-        }
+        self.check(&pin)?;
         let end = end?;
-        self.core.check_open()?;
         control.write(content)?;
         let name = self.target.join(CONTROL);
         control.rename(&**self.disk, &name)?;
@@ -221,15 +216,19 @@ impl Backup<'_> {
         StorageError::io("make a backup in", self.target)(io::Error::new(io::ErrorKind::AlreadyExists, by))
     }
 
-    /// Copies all pages that there are when it comes to the end of the file; gives how many.
-    fn copy_pages(&mut self) -> Result<u64, TxnError> {
+    /// Copies all pages that there are when it comes to the end of the file; gives how many. Ends as soon as nothing
+    /// can come of it.
+    fn copy_pages(&mut self, pin: &Pin<'_>) -> Result<u64, TxnError> {
         let path = self.target.join(DATA);
         let file = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path))?;
         let mut bytes = vec![0; CHUNK_PAGES * PAGE_BYTES];
         let mut done = 0;
         loop {
             let first = PageId(u32::try_from(done).unwrap_or(u32::MAX));
-            let count = self.core.pool.copy_pages(first, &mut bytes)?;
+            let copied = self.core.pool.copy_pages(first, &mut bytes);
+            // First: of a closed database the file may be another's, and what is in it no damage.
+            self.check(pin)?;
+            let count = copied?;
             if count == 0 {
                 break;
             }
@@ -268,6 +267,17 @@ impl Backup<'_> {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             result => result.map_err(StorageError::io("sync the directory of", self.target)),
         }
+    }
+
+    /// Whether the database is still open, and the log kept for it (TXN-31).
+    fn check(&self, pin: &Pin<'_>) -> Result<(), TxnError> {
+        self.core.check_open()?;
+        if pin.holds() {
+            return Ok(());
+        }
+        let reason = "the log grew too much meanwhile; write less, or raise log_bytes \
+                      (of which 512 times log_segment_bytes count)";
+        Err(self.stopped(reason))
     }
 
     fn stopped(&self, reason: &'static str) -> TxnError {

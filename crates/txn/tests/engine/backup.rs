@@ -374,7 +374,8 @@ fn what_was_erased_is_told_and_not_copied() {
     }
 }
 
-/// TXN-31: who writes is not stopped by a backup that takes its time.
+/// TXN-31: who writes is not stopped by a backup that takes its time. It went on to the end of the data file, and told
+/// then that nothing would come of it.
 #[test]
 fn a_backup_that_keeps_too_much_of_the_log_ends() {
     let mut options = tiny();
@@ -383,9 +384,14 @@ fn a_backup_that_keeps_too_much_of_the_log_ends() {
     let engine = open_with(&disk, &options).unwrap();
     let table = engine.create_table("t", b"").unwrap();
     write(&engine, &table, 0);
-    let mut first = true;
+    for number in 0..600_u64 {
+        put(&engine, &table, &number.to_be_bytes(), &[6; 900]);
+    }
+    let pages = engine.pool().page_count();
+    let mut calls = 0;
     let result = engine.backup(target(), &mut |_| {
-        if std::mem::take(&mut first) {
+        calls += 1;
+        if calls == 1 {
             assert!(
                 engine.log_retention().holders.iter().any(|hold| matches!(hold.holder, LogHolder::Backup))
             );
@@ -399,9 +405,36 @@ fn a_backup_that_keeps_too_much_of_the_log_ends() {
         matches!(&result, Err(TxnError::BackupStopped { reason, .. }) if reason.contains("log_bytes")),
         "{result:?}"
     );
+    assert!(calls == 1 && pages > 64, "{calls} calls, of a file that had {pages} pages");
     assert!(open_target(&disk, target()).is_err());
     assert!(!engine.log_retention().holders.iter().any(|hold| matches!(hold.holder, LogHolder::Backup)));
     assert_eq!(read_all(&engine).unwrap().len(), 3006);
+}
+
+/// Somebody else opens it, and writes: what the file has then was called damaged.
+#[test]
+fn a_backup_of_a_database_that_is_closed_meanwhile_ends() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    for number in 0..600_u64 {
+        put(&engine, &table, &number.to_be_bytes(), &[6; 900]);
+    }
+    let mut calls = 0;
+    let result = engine.backup(target(), &mut |_| {
+        calls += 1;
+        if calls == 1 {
+            engine.close().unwrap();
+            let other = open(&disk).unwrap();
+            let table = other.table("t").unwrap().unwrap();
+            for number in 0..600_u64 {
+                put(&other, &table, &number.to_be_bytes(), &[7; 900]);
+            }
+            other.close().unwrap();
+        }
+        go_on(())
+    });
+    assert!(matches!(&result, Err(TxnError::Storage(StorageError::Closed))), "{result:?}");
+    assert_eq!(calls, 1);
 }
 
 /// TXN-31: what an open transaction needs of the log anyway is not held against a backup.
