@@ -105,8 +105,8 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// How long recovery after a crash may take: pages are written and checkpoints taken often enough for that, as far
     /// as the disk is fast enough, and never less often than [`Options::checkpoint_bytes`] says. `recovery_estimate_ns`
-    /// in [`Stats`](crate::Stats) is what it would take now. An estimate, from what the last recovery took. Zero: no
-    /// target. Default: 30 s.
+    /// in [`Stats`](crate::Stats) is what it would take now. An estimate, from what redo took in the last recovery;
+    /// what is open at a crash is undone besides. Zero: no target. Default: 30 s.
     pub recovery_target: Duration,
     /// Which locks of a transaction that has committed are released while it still waits for the disk. Default:
     /// shared_and_exclusive.

@@ -59,6 +59,8 @@ pub struct RecoveryReport {
     pub records_undone: u64,
     /// How long it took.
     pub duration: Duration,
+    /// How long redo took of that; with the checkpoint behind it, unless that has also written what was undone.
+    pub redo_duration: Duration,
 }
 
 /// What the pass forward has learned.
@@ -151,6 +153,7 @@ pub(crate) fn repeat_history(
     let length = log.tail().0.saturating_sub(checkpoint.analysis.0);
     // Of a recovery only: nobody is told of the checkpoint that ends a log which was closed in order.
     let mut reports = Reports::begin(observer.filter(|_| !clean), RecoveryPhase::Redo, length);
+    let mut redo_begun = None;
     while let Some(header) = reader.next(&mut payload)? {
         reports.at(checkpoint.analysis, header.lsn);
         // A transaction that had begun to write before it was closed may have written beside the last checkpoint.
@@ -162,11 +165,13 @@ pub(crate) fn repeat_history(
         }
         history.note(&header, &payload)?;
         if header.lsn >= checkpoint.redo {
+            redo_begun.get_or_insert_with(Instant::now);
             redo(pool, trees, &header, &payload)?;
         }
     }
     reports.end();
     pool.finish_redo()?;
+    history.report.redo_duration = redo_begun.map(|begun| begun.elapsed()).unwrap_or_default();
     history.report.clean = clean;
     history.report.redo_from = checkpoint.redo;
     history.report.log_end = log.tail();
@@ -239,8 +244,12 @@ pub(crate) fn undo_losers(
     }
     core.trees.next_overflow.store(newest, Ordering::Relaxed);
     if !history.report.clean {
+        let begun = Instant::now();
         // Unless a prepared transaction needs too much of the log.
         core.try_checkpoint()?;
+        if history.report.records_undone == 0 {
+            history.report.redo_duration += begun.elapsed();
+        }
     }
     history.report.duration = history.begun.elapsed();
     core.recovery = history.report;

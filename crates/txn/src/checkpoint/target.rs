@@ -2,7 +2,8 @@
 //!
 //! What recovery takes is about proportional to the log behind the redo horizon: the first change of a page behind it
 //! has logged the whole page, so redo reads few pages, and mostly the log. What a byte of it costs, the recovery that
-//! opened the database has measured, if it was long enough to tell; else [`USUAL_COST`].
+//! opened the database has measured, if it was long enough to tell; else [`USUAL_COST`]. What it took to undo what was
+//! open is no part of that: no checkpoint makes that less.
 //!
 //! A checkpoint takes the horizon at its beginning and makes it count at its end. So the most that recovery may have to
 //! read is what makes the next checkpoint begin, and what is logged while it sweeps: the last sweep tells how much that
@@ -51,7 +52,7 @@ impl Target {
         let cost = if read < TELLING_BYTES {
             USUAL_COST.as_nanos() as u64
         } else {
-            (recovery.duration.as_nanos() / u128::from(read >> 10)).clamp(1, u128::from(u64::MAX)) as u64
+            (recovery.redo_duration.as_nanos() / u128::from(read >> 10)).clamp(1, u128::from(u64::MAX)) as u64
         };
         let budget = match u64::try_from(target.as_nanos() * 1024 / u128::from(cost)) {
             Ok(budget) if !target.is_zero() => budget,
@@ -86,8 +87,13 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn after(bytes: u64, duration: Duration) -> RecoveryReport {
-        RecoveryReport { redo_from: Lsn(77), log_end: Lsn(77 + bytes), duration, ..RecoveryReport::default() }
+    fn after(bytes: u64, redo_duration: Duration) -> RecoveryReport {
+        RecoveryReport {
+            redo_from: Lsn(77),
+            log_end: Lsn(77 + bytes),
+            redo_duration,
+            ..RecoveryReport::default()
+        }
     }
 
     #[test]
@@ -118,6 +124,19 @@ mod tests {
         assert_eq!(target.interval(0), MIN_INTERVAL, "sweep after sweep, and no end of them");
         let estimate = target.estimate(Lsn(MIB), Lsn(5 * MIB));
         assert!(estimate.abs_diff(Duration::from_millis(500)) < Duration::from_millis(5), "{estimate:?}");
+    }
+
+    /// A large transaction was undone after a crash: until the database was opened again, checkpoints came as often as
+    /// if all of that had been redone.
+    #[test]
+    fn what_was_undone_makes_no_log_dearer() {
+        let recovery = RecoveryReport {
+            records_undone: 1_000_000,
+            duration: Duration::from_secs(100),
+            ..after(8 * MIB, Duration::from_secs(1))
+        };
+        let target = Target::new(1 << 40, 1 << 40, Duration::from_secs(30), &recovery);
+        assert!(target.interval(0) > 100 * MIB, "{}", target.interval(0));
     }
 
     #[test]

@@ -62,6 +62,27 @@ fn a_recovery_target_takes_checkpoints_as_often_as_it_needs() {
     assert!(checkpoints > 3 && bytes < 1 << 20 && estimate <= target, "{checkpoints} {bytes} {estimate:?}");
 }
 
+/// What a large transaction had done before the last checkpoint was undone: that tells nothing of the log behind it.
+#[test]
+fn what_is_undone_is_no_redo() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options(Duration::from_secs(30))).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut loser = begin(&engine);
+    for number in 0..20_000_u32 {
+        loser.put(&table, &number.to_be_bytes(), b"value").unwrap();
+    }
+    engine.checkpoint().unwrap();
+    // Unless this thread loses its processor.
+    let is_told = |_| {
+        let again = open_with(&disk.after_crash(CrashMode::DropUnsynced), &tiny()).unwrap();
+        let report = again.stats().recovery;
+        assert_eq!(report.records_undone, 20_000);
+        report.redo_duration < report.duration / 4
+    };
+    assert!((0..10).any(is_told));
+}
+
 /// The whole pages that the first changes after a checkpoint log ask for no other one, which would have all pages
 /// logged again.
 #[test]
