@@ -1,6 +1,5 @@
 //! `foreshore salvage`.
 
-mod remains;
 mod target;
 
 use std::{
@@ -10,10 +9,7 @@ use std::{
 };
 
 use foreshore::{KeyGap, Salvage, SalvageSource};
-use foreshore_env::{
-    disk::{Disk, RealDisk},
-    sync::Arc,
-};
+use foreshore_env::disk::{Disk, RealDisk};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -134,14 +130,9 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
         ));
     }
     let place = Place::choose(&args.target, args.jsonl, &args.directory)?;
-    let (disk, data_is_missing) = remains::disk(&args.directory);
-    let salvage = look(args, &disk)?;
+    let salvage = look(args)?;
     let tables = place.fill(|target| save(&salvage, target)).map_err(nobody_reads)?;
-    let mut outcome = outcome(args, &salvage, tables);
-    if data_is_missing {
-        // What opening says is said of the empty one in its place.
-        outcome.failure = Some("its data file is missing, and only the log is left".to_owned());
-    }
+    let outcome = outcome(args, &salvage, tables);
     let printed = if args.json {
         json_line(&outcome)
     } else {
@@ -196,14 +187,14 @@ fn nobody_reads(error: CliError) -> CliError {
 }
 
 /// Opens the damaged database, with a bar on a terminal.
-fn look(args: &SalvageArgs, disk: &Arc<dyn Disk>) -> Result<Salvage, CliError> {
+fn look(args: &SalvageArgs) -> Result<Salvage, CliError> {
     let shown = !args.json && io::stderr().is_terminal();
     let bar = if shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("  looking at pages {bar:40} {pos} of {len}, {eta} left")
     {
         bar.set_style(style);
     }
-    let opened = Salvage::on(disk, &args.directory, |done, total| {
+    let opened = Salvage::open_with(&args.directory, |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

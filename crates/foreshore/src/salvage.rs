@@ -68,8 +68,8 @@ impl Salvage {
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`] while a program has it open for writing; [`Error::UpgradeRequired`] for another format;
-    /// [`Error::NotADatabase`] without a data file, if no log is there to be repeated either, and where neither the
-    /// control file nor two sound pages say which database it is; [`Error::Io`] if the system does not let it be read,
+    /// [`Error::NotADatabase`] without a data file and a log, and where neither the control file nor two sound pages
+    /// say which database it is; [`Error::Io`] if the system does not let it be read,
     /// or gives no more files or threads; [`Error::InvalidOption`] if there is no memory for pages.
     pub fn open(directory: impl AsRef<Path>) -> Result<Salvage> {
         Salvage::open_with(directory, |_, _| {})

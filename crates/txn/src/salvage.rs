@@ -18,6 +18,7 @@
 mod control;
 mod leaves;
 mod pages;
+mod remains;
 mod repeated;
 
 use std::{
@@ -122,7 +123,12 @@ impl Salvage {
     ) -> Result<Salvage> {
         let options = EngineOptions { read_only: true, create: false, ..options.clone() };
         check_rights(&**disk, directory)?;
-        let Opened { pages, source, failure, given_up } = pages::open(disk, directory, &options)?;
+        let (disk, data_is_missing) = remains::disk(disk, directory);
+        let Opened { pages, source, failure, given_up } = pages::open(&disk, directory, &options)?;
+        // What opening says is said of the empty one in its place.
+        let missing =
+            || StorageError::corrupt_file(directory.join(DATA), "it is missing, and only the log is left");
+        let failure = if data_is_missing { Some(missing()) } else { failure };
         let mut salvage = Salvage {
             pages,
             source,

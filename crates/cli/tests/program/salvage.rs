@@ -551,7 +551,7 @@ fn without_a_data_file_the_log_is_read() {
     let before = everything(&scene.database());
     let (status, report, keys) = scene.salvage();
     assert_eq!((status, &report["source"]), (1, &"repeated".into()), "{report}");
-    assert!(report["failure"].as_str().unwrap().contains("its data file is missing"), "{report}");
+    assert!(report["failure"].as_str().unwrap().contains("data is damaged: it is missing"), "{report}");
     assert_eq!(keys, (0..40).collect::<Vec<_>>(), "{report}");
     assert!(everything(&scene.database()) == before, "nothing of it changes");
 }

@@ -243,3 +243,24 @@ fn what_the_file_has_is_not_exchanged_for_an_older_image() {
     assert!(saved == content);
     engine.close().unwrap();
 }
+
+/// The program alone knew that the log has as whole pages what was changed since the last checkpoint: who called this
+/// was told that there is no database.
+#[test]
+fn without_a_data_file_the_log_is_repeated() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for row in 0..40_u32 {
+        put(&engine, &table, &row.to_be_bytes(), &[1; 300]);
+    }
+    let content = read_all(&engine).unwrap();
+    let left = disk.after_crash(CrashMode::DropUnsynced);
+    Disk::remove(&left, &directory().join("data")).unwrap();
+    let (salvage, saved) = save(&left);
+    assert_eq!(salvage.source(), SalvageSource::Repeated);
+    let failure = salvage.failure().unwrap().to_string();
+    assert!(failure.contains("data is damaged: it is missing, and only the log is left"), "{failure}");
+    assert!(saved == content);
+    engine.close().unwrap();
+}

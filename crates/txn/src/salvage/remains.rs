@@ -1,34 +1,32 @@
 //! The files of a damaged database, of which some may be missing, or something else.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode, Overlay, RealDisk},
+    disk::{Disk, DiskFile, OpenMode, Overlay},
     sync::Arc,
 };
+
+use crate::engine::{DATA, LOG};
 
 /// What an empty file may take in memory: it is never written.
 const EMPTY_BYTES: u64 = 1 << 20;
 
 /// The disk with what is left of a database. Where its data file is missing and its log is not, there seems to be an
 /// empty one: the log has whole pages. Whether that is so.
-pub(super) fn disk(directory: &Path) -> (Arc<dyn Disk>, bool) {
-    let real: Arc<dyn Disk> = Arc::new(RealDisk);
-    let is_missing = |name: &str| {
-        let found = fs::symlink_metadata(directory.join(name));
-        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    if !is_missing("data") || is_missing("log") {
-        return (Arc::new(Remains(real)), false);
+pub(super) fn disk(disk: &Arc<dyn Disk>, directory: &Path) -> (Arc<dyn Disk>, bool) {
+    let is_missing = |name: &str| matches!(disk.exists(&directory.join(name)), Ok(false));
+    if !is_missing(DATA) || is_missing(LOG) {
+        return (Arc::new(Remains(Arc::clone(disk))), false);
     }
-    let with_data: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&real), EMPTY_BYTES));
-    match with_data.open(&directory.join("data"), OpenMode::CreateNew) {
+    let with_data: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(disk), EMPTY_BYTES));
+    match with_data.open(&directory.join(DATA), OpenMode::CreateNew) {
         Ok(_) => (Arc::new(Remains(with_data)), true),
         // Somebody has just made one.
-        Err(_) => (Arc::new(Remains(real)), false),
+        Err(_) => (Arc::new(Remains(Arc::clone(disk))), false),
     }
 }
 
@@ -75,9 +73,9 @@ impl Disk for Remains {
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         // The control file is locked as well by whoever has the database open.
-        match fs::symlink_metadata(path) {
-            Ok(found) if !found.is_file() => Ok(Some(Box::new(()))),
-            _ => self.0.lock_shared(path),
+        match self.0.lock_shared(path) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Some(Box::new(()))),
+            result => result,
         }
     }
 }
