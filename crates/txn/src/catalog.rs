@@ -107,7 +107,7 @@ pub(crate) struct Catalog {
 #[derive(Debug, Default)]
 struct Tables {
     by_name: BTreeMap<String, TableInfo>,
-    roots: BTreeMap<TableId, PageId>,
+    by_id: BTreeMap<TableId, TableInfo>,
     /// Dropped tables that still have pages.
     dropped: BTreeMap<TableId, Dropped>,
 }
@@ -156,13 +156,8 @@ impl Catalog {
         match table {
             TableId::CATALOG => Some(self.tree.root()),
             TableId::OVERFLOW => Some(self.overflow_root),
-            _ => self.tables.lock().roots.get(&table).copied(),
+            _ => self.by_id(table).map(|table| table.tree().root()),
         }
-    }
-
-    /// The root of a table is in another page now. The caller has the table and its row exclusively.
-    pub(crate) fn root_has_moved(&self, table: &TableInfo) {
-        self.tables.lock().roots.insert(table.id(), table.tree().root());
     }
 
     pub(crate) fn next_table(&self) -> u32 {
@@ -171,6 +166,10 @@ impl Catalog {
 
     pub(crate) fn get(&self, name: &str) -> Option<TableInfo> {
         self.tables.lock().by_name.get(name).cloned()
+    }
+
+    pub(crate) fn by_id(&self, table: TableId) -> Option<TableInfo> {
+        self.tables.lock().by_id.get(&table).cloned()
     }
 
     pub(crate) fn all(&self) -> Vec<TableInfo> {
@@ -192,7 +191,7 @@ impl Catalog {
 
 impl Tables {
     fn add(&mut self, table: TableInfo) {
-        self.roots.insert(table.id(), table.tree().root());
+        self.by_id.insert(table.id(), table.clone());
         self.by_name.insert(table.name().to_owned(), table);
     }
 }

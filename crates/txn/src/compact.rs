@@ -194,9 +194,11 @@ impl<'e> Work<'e> {
             }
             self.end(txn)?;
         }
+        // Only here they move.
+        let by_root: BTreeMap<PageId, &TableInfo> =
+            tables.values().map(|table| (table.tree().root(), table)).collect();
         for root in roots {
-            let moved = tables.values().find(|table| table.tree().root() == root);
-            let moved = moved.map(|table| self.move_root(&mut compaction, table)).transpose()?;
+            let moved = by_root.get(&root).map(|table| self.move_root(&mut compaction, table)).transpose()?;
             let count =
                 if moved == Some(true) { &mut self.report.pages_moved } else { &mut self.report.pages_left };
             *count += 1;
@@ -272,7 +274,6 @@ impl<'e> Work<'e> {
                 Err(error) => self.make_room(error)?,
             }
         };
-        core.catalog.root_has_moved(table);
         self.end(txn)?;
         Ok(matches!(moved, Relocated::To(_)))
     }

@@ -3,7 +3,7 @@
 mod close;
 mod open;
 
-use foreshore_base::{Lsn, Result, StorageError, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_base::{Lsn, Result, StorageError, TableId, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::{
     Handle, StripedArc,
     disk::{Disk, Overlay},
@@ -209,6 +209,11 @@ impl Engine {
     pub fn tables(&self) -> Result<Vec<TableInfo>> {
         self.core.check_open()?;
         Ok(self.core.catalog.all())
+    }
+
+    /// The table of this id. Of a closed engine, too: for messages.
+    pub fn table_by_id(&self, table: TableId) -> Option<TableInfo> {
+        self.core.catalog.by_id(table)
     }
 
     /// Makes durable whatever has been committed when this is called.

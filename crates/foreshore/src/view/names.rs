@@ -29,9 +29,9 @@ impl Names {
                 if names.contains_key(&id) {
                     continue;
                 }
-                let used = database.tables.by_id(id).cloned();
-                let known =
-                    used.or_else(|| database.engine.tables().ok()?.into_iter().find(|info| info.id() == id));
+                // One that was dropped meanwhile was used by whoever asks.
+                let there = database.engine.table_by_id(id);
+                let known = there.or_else(|| database.tables.by_id(id).cloned());
                 names.extend(known.map(|info| (id, TableDescription::of(&info))));
             }
         }

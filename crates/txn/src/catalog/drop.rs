@@ -114,7 +114,7 @@ impl Catalog {
         let mut tables = self.tables.lock();
         table.0.dropped.store(true, Ordering::Relaxed);
         tables.by_name.remove(table.name());
-        tables.roots.remove(&table.id());
+        tables.by_id.remove(&table.id());
         let (name, root) = (table.name().to_owned(), table.tree().root());
         tables.dropped.insert(table.id(), Dropped { name, root, failure: None });
     }
