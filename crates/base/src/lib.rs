@@ -8,9 +8,11 @@ mod error;
 mod ids;
 pub mod key;
 pub mod limits;
+mod places;
 mod printable;
 mod tuple;
 
 pub use error::{CorruptionSite, Result, StorageError, is_disk_full};
 pub use ids::{FrameIndex, Lsn, PageId, SlotIndex, TableId, TxnId};
+pub use places::Places;
 pub use printable::Printable;

@@ -7,11 +7,12 @@ mod held;
 mod pipeline;
 mod wish;
 
-use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_base::{Lsn, Places, TableId, TxnId};
 use foreshore_env::{Handle, sync::atomic::Ordering::Relaxed};
 
 use crate::deadlock::KeyBytes;
 use crate::error::LockError;
+use crate::intent::EntryIndex;
 use crate::manager::LockManager;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
@@ -28,8 +29,10 @@ use wish::Wish;
 pub(crate) struct OwnerState {
     held: HeldLocks,
     free: FreeRequests,
-    /// Intent locks held, at the places where the slot publishes them: a transaction touches few tables.
+    /// Intent locks held, at the places where the slot publishes them.
     intents: Vec<HeldIntent>,
+    /// Where they are, by [`HeldIntent::entry`].
+    places: Places<EntryIndex>,
     /// Requests in the lock table for intent locks, held or left to heirs.
     intent_requests: usize,
     /// The highest tag seen.
@@ -47,6 +50,7 @@ impl OwnerState {
             held,
             free,
             intents: Vec::with_capacity(8),
+            places: Places::default(),
             intent_requests: 0,
             max_tag: Lsn::ZERO,
             released: false,

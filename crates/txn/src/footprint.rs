@@ -9,9 +9,9 @@
 //! modes that were recorded for it: the first of the tables that share an entry asks for what all of them need. Nobody
 //! who follows a footprint waits for a lock out of this order: while it runs, it only tries.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
-use foreshore_base::TableId;
+use foreshore_base::{Places, TableId};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{EntryIndex, IntentMode, KeyRef, LockName, Mode};
 
@@ -26,6 +26,7 @@ const UNSETTLED: usize = 64;
 #[derive(Debug, Default)]
 pub struct Footprint {
     tables: Vec<TablePart>,
+    places: Places<TableId>,
     keys: Vec<KeyPart>,
     /// The keys, one behind another.
     bytes: Vec<u8>,
@@ -56,10 +57,18 @@ impl Footprint {
     /// Expects a lock on a table, or on keys of it.
     pub(crate) fn add_table(&mut self, table: TableId, mode: IntentMode) {
         let mode = if self.whole { IntentMode::X } else { mode };
-        match self.tables.iter_mut().find(|part| part.table == table) {
-            Some(part) => part.mode = part.mode.join(mode),
-            None => self.tables.push(TablePart { table, mode }),
+        match self.place(table) {
+            Some(place) => self.tables[place].mode = self.tables[place].mode.join(mode),
+            None => {
+                self.tables.push(TablePart { table, mode });
+                self.places.note_last(&self.tables, |part| part.table);
+            }
         }
+    }
+
+    #[inline]
+    fn place(&self, table: TableId) -> Option<usize> {
+        self.places.find(&self.tables, table, |part| part.table)
     }
 
     /// Expects a lock on a key or gap. From `escalation` keys of one table on, the table is locked in their place; 0:
@@ -93,6 +102,7 @@ impl Footprint {
     /// Puts everything in the order in which it is granted, each name once (TXN-17).
     pub(crate) fn settle(&mut self, escalation: usize) {
         self.tables.sort_unstable_by_key(|part| (EntryIndex::of(part.table), part.table));
+        self.places.note_all(&self.tables, |part| part.table);
         let recorded = self.keys.len();
         // Two keys may share a name: what counts is the name.
         self.keys.sort_unstable_by_key(|part| part.name.bits());
@@ -135,10 +145,14 @@ impl Footprint {
     /// so it may wait.
     #[cold]
     fn escalate(&mut self, escalation: usize) {
+        let mut counts: BTreeMap<TableId, (usize, usize)> = BTreeMap::new();
+        for key in &self.keys {
+            let (keys, writes) = counts.entry(key.table).or_default();
+            *keys += 1;
+            *writes += usize::from(key.mode.is_exclusive());
+        }
         for part in &mut self.tables {
-            let of_table = || self.keys.iter().filter(|key| key.table == part.table);
-            let (keys, writes) =
-                (of_table().count(), of_table().filter(|key| key.mode.is_exclusive()).count());
+            let (keys, writes) = counts.get(&part.table).copied().unwrap_or_default();
             if keys >= escalation {
                 part.mode = part.mode.join(if writes * 2 > keys { IntentMode::X } else { IntentMode::S });
             }
@@ -148,7 +162,7 @@ impl Footprint {
     /// Whether the lock on the table makes one on a key needless.
     fn is_covered(&self, table: TableId, mode: Mode) -> bool {
         let needed = if mode.is_exclusive() { IntentMode::X } else { IntentMode::S };
-        self.tables.iter().any(|part| part.table == table && part.mode.covers(needed))
+        self.place(table).is_some_and(|place| self.tables[place].mode.covers(needed))
     }
 
     /// A run met a lock that was not here (it is now) and not free. After [`PLAN_MISSES`] of them, whole tables are

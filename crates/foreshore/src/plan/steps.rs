@@ -1,8 +1,8 @@
 //! What a plan names, in the order in which it was named.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
-use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
+use foreshore_base::{TableId, key::Key, limits::MAX_KEY_BYTES};
 use foreshore_txn::{Direction, IntentMode, LockKind, TableInfo};
 
 use crate::{
@@ -20,6 +20,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Steps<'d> {
     tables: Vec<Table<'d>>,
+    /// Where those are that were found, and by which kind of name, of more than [`FEW_TABLES`]; nothing of fewer.
+    places: BTreeMap<(TableId, bool), usize>,
     bytes: Vec<u8>,
     steps: Vec<Step>,
 }
@@ -93,8 +95,8 @@ impl Step {
     }
 }
 
-/// Tables that are kept for another plan at most: each step is compared with all of them.
-const KEPT_TABLES: usize = 16;
+/// Tables that each step is compared with; so many are kept for another plan at most.
+const FEW_TABLES: usize = 16;
 
 impl<'d> Steps<'d> {
     pub(super) fn is_empty(&self) -> bool {
@@ -159,7 +161,12 @@ impl<'d> Steps<'d> {
             }
             _ => false,
         };
-        if let Some(place) = self.tables.iter().position(is_same) {
+        let noted = found.as_ref().filter(|_| self.tables.len() > FEW_TABLES);
+        let place = match noted {
+            Some(found) => self.places.get(&(found.info.id(), table.encoded)).copied(),
+            None => self.tables.iter().position(is_same),
+        };
+        if let Some(place) = place {
             return Ok(place);
         }
         let found = found.map(|found| match found {
@@ -174,19 +181,34 @@ impl<'d> Steps<'d> {
                 value_type: V::type_name(),
             },
         });
+        if self.tables.len() > FEW_TABLES {
+            self.note_places();
+        }
         Ok(self.tables.len() - 1)
     }
 
+    /// Another table has come.
+    #[cold]
+    fn note_places(&mut self) {
+        let noted = if self.tables.len() == FEW_TABLES + 1 { 0 } else { self.tables.len() - 1 };
+        for (place, table) in self.tables.iter().enumerate().skip(noted) {
+            if let Table::Found { info, encoded } = table {
+                self.places.insert((info.id(), *encoded), place);
+            }
+        }
+    }
+
     pub(crate) fn into_owned(self) -> Steps<'static> {
-        let Steps { tables, bytes, steps } = self;
+        let Steps { tables, places, bytes, steps } = self;
         let tables = tables.into_iter().map(Table::into_owned).collect();
-        Steps { tables, bytes, steps }
+        Steps { tables, places, bytes, steps }
     }
 
     /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
         self.tables.retain(|table| matches!(table, Table::Found { info, .. } if !info.is_dropped()));
-        self.tables.truncate(KEPT_TABLES);
+        self.tables.truncate(FEW_TABLES);
+        self.places.clear();
         self.bytes.clear();
         self.steps.clear();
         self

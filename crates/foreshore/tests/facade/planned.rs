@@ -475,6 +475,36 @@ fn a_declared_plan_runs_once_and_locks_first() {
     assert_at_rest(&db);
 }
 
+/// More tables than a plan goes through one by one; some of them are not there yet.
+#[test]
+fn a_plan_names_many_tables() {
+    let db = open(&[]);
+    let names: Vec<String> = (0..100).map(|table| format!("table {table}")).collect();
+    let table = |number: usize| TableDefinition::<u32, u64>::new(&names[number]);
+    let there = (0..100).filter(|number| number % 3 > 0);
+    db.transact(|tx| there.clone().try_for_each(|number| tx.put(table(number), 1, 1).map(drop))).unwrap();
+    let mut plan = db.plan();
+    for number in (0..100).chain((0..100).rev()) {
+        plan = plan.write(table(number), 1).read(TableDefinition::<u32, u64>::new(&names[number]), 2);
+    }
+    let mut runs = 0;
+    plan.run(|tx| {
+        runs += 1;
+        // Nobody else comes to any of them.
+        for number in 0..100 {
+            let mut other = db.begin()?;
+            other.set_no_wait(true);
+            assert!(matches!(other.put(table(number), 1, 0), Err(Error::WouldBlock(_))), "{number}");
+            tx.put(table(number), 1, number as u64)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((runs, db.stats().plan_misses), (1, 0));
+    let stored = db.read(|tx| (0..100).map(|number| tx.get(table(number), 1)).collect::<Result<Vec<_>>>());
+    assert_eq!(stored.unwrap(), (0..100).map(Some).collect::<Vec<_>>());
+}
+
 #[test]
 fn a_plan_that_is_too_small_is_completed_with_what_is_free() {
     let db = filled(&[], 6);

@@ -68,9 +68,9 @@ impl LockOwner {
         mode: IntentMode,
     ) -> Result<Option<(Coarse, Wish)>, LockError> {
         let entry = EntryIndex::of(table);
-        let intents = &self.state().intents;
-        let place = intents.iter().position(|held| held.entry == entry);
-        let held = place.map(|place| intents[place].mode);
+        let state = self.state();
+        let place = state.place_of(entry);
+        let held = place.map(|place| state.intents[place].mode);
         if held.is_some_and(|held| held.covers(mode)) {
             return Ok(None);
         }
@@ -133,11 +133,18 @@ impl LockOwner {
     /// What it holds on a table.
     pub fn held_intent(&self, table: TableId) -> Option<IntentMode> {
         let entry = EntryIndex::of(table);
-        self.state().intents.iter().find(|held| held.entry == entry).map(|held| held.mode)
+        let state = self.state();
+        state.place_of(entry).map(|place| state.intents[place].mode)
     }
 }
 
 impl OwnerState {
+    /// Where the intent lock on an entry is, if there is one.
+    #[inline]
+    fn place_of(&self, entry: EntryIndex) -> Option<usize> {
+        self.places.find(&self.intents, entry, |held| held.entry)
+    }
+
     /// An intent lock is granted.
     #[inline]
     fn enter(&mut self, coarse: Coarse, request: RequestIndex, tag: Lsn) {
@@ -145,7 +152,10 @@ impl OwnerState {
         self.max_tag = self.max_tag.max(tag);
         match place {
             Some(place) => self.intents[place].mode = mode,
-            None => self.intents.push(HeldIntent { entry, mode, request }),
+            None => {
+                self.intents.push(HeldIntent { entry, mode, request });
+                self.places.note_last(&self.intents, |held| held.entry);
+            }
         }
     }
 
@@ -237,6 +247,7 @@ impl OwnerState {
                 self.release_to_heirs(inherited, manager, slot, tag);
             }
         }
+        self.places.note_all(&self.intents, |held| held.entry);
     }
 
     /// Gives back the intent locks that neither are nor announce a change. Those that stay move together, in the list
@@ -247,6 +258,7 @@ impl OwnerState {
         for (place, held) in self.intents.iter().enumerate().skip(unmoved) {
             manager.intents.relocate(&manager.slots, slot, place, held.entry, held.mode);
         }
+        self.places.note_all(&self.intents, |held| held.entry);
         let kept = self.intents.len();
         if manager.intents.are_in_table() {
             manager.slots.get(slot).intents.truncate(kept);

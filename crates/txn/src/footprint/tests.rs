@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use foreshore_env::random::Xorshift;
+use foreshore_env::{random::Xorshift, time::Instant};
 
 use super::*;
 
@@ -41,6 +41,41 @@ fn every_name_is_there_once_in_the_join_of_its_modes_and_in_order() {
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
         assert_eq!(footprint.bytes.len(), 8 * found.iter().filter(|(bits, _)| *bits != 0).count());
     }
+}
+
+/// Each table was looked for among all others, and for each key: a plan of 50,000 tables took a minute.
+#[test]
+fn a_footprint_may_have_all_tables_that_there_are() {
+    const TABLES: u32 = 60_000;
+    let mut footprint = Footprint::default();
+    let begun = Instant::now();
+    for round in 0..2 {
+        for table in 0..TABLES {
+            // From below, and in another order than they are settled in.
+            let table = TableId(TABLE.0 + (table * 7919) % TABLES);
+            let mode = if table.0 % 2 == round { IntentMode::IX } else { IntentMode::IS };
+            footprint.add_table(table, mode);
+            footprint.add_key(name(table.0.into()), table, KeyRef::Key(b"key"), Mode::XN, 0);
+        }
+    }
+    footprint.settle(0);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    assert_eq!((footprint.tables().len(), footprint.key_count()), (TABLES as usize, TABLES as usize));
+    assert!(footprint.tables().iter().all(|part| part.mode == IntentMode::IX));
+    // One of them has as many keys as are worth a lock on the table.
+    for key in 0..100_u32 {
+        footprint.add_key(
+            name((1 << 32) + u64::from(key)),
+            TABLE,
+            KeyRef::Key(&key.to_be_bytes()),
+            Mode::SN,
+            0,
+        );
+    }
+    footprint.settle(100);
+    let whole: Vec<_> = footprint.tables().iter().filter(|part| part.mode != IntentMode::IX).collect();
+    assert_eq!((whole.len(), whole[0].table, whole[0].mode), (1, TABLE, IntentMode::SIX));
+    assert_eq!(footprint.key_count(), TABLES as usize);
 }
 
 /// Tables were in the order of their ids, and those whose ids are far apart share their locks: two plans waited for each

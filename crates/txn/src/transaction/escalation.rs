@@ -9,7 +9,7 @@
 use foreshore_base::TableId;
 use foreshore_lock::{IntentMode, LockOwner, Mode};
 
-use super::session::TxnSession;
+use super::{intents::Intents, session::TxnSession};
 
 /// What a lock on a key takes: its request, its place in the transaction's list, and two places in the list's index.
 pub(crate) const LOCK_BYTES: usize = 32 + 24 + 16;
@@ -57,14 +57,8 @@ impl Escalation {
 
     /// A lock on a key of a table was granted. Returns whether an escalation is due.
     #[inline]
-    pub(super) fn count(
-        &self,
-        owner: &LockOwner,
-        entered: &mut [Entered],
-        table: TableId,
-        mode: Mode,
-    ) -> bool {
-        let Some(entered) = entered.iter_mut().find(|entered| entered.table == table) else { return false };
+    pub(super) fn count(&self, owner: &LockOwner, entered: &mut Intents, table: TableId, mode: Mode) -> bool {
+        let Some(entered) = entered.find_mut(table) else { return false };
         entered.locks += 1;
         entered.writes += usize::from(mode.is_exclusive());
         self.is_due_for(owner, entered)
@@ -72,9 +66,8 @@ impl Escalation {
 
     /// Whether the locks that were counted, the last of them on this table, are reason to escalate.
     #[inline]
-    pub(super) fn is_due(&self, owner: &LockOwner, entered: &[Entered], table: TableId) -> bool {
-        let entered = entered.iter().find(|entered| entered.table == table);
-        entered.is_some_and(|entered| self.is_due_for(owner, entered))
+    pub(super) fn is_due(&self, owner: &LockOwner, entered: &Intents, table: TableId) -> bool {
+        entered.find(table).is_some_and(|entered| self.is_due_for(owner, entered))
     }
 
     #[inline]
@@ -84,13 +77,8 @@ impl Escalation {
 
     /// Tries for the lock that is due: on this table, or on the one with the most. Returns whether a table has a
     /// stronger lock now. Not under a latch.
-    pub(super) fn escalate(
-        &mut self,
-        owner: &mut LockOwner,
-        entered: &mut [Entered],
-        table: TableId,
-    ) -> bool {
-        let own = entered.iter_mut().find(|entered| entered.table == table);
+    pub(super) fn escalate(&mut self, owner: &mut LockOwner, entered: &mut Intents, table: TableId) -> bool {
+        let own = entered.find_mut(table);
         if let Some(own) = own.filter(|own| own.locks >= own.try_at) {
             return try_for(owner, own);
         }
@@ -128,13 +116,11 @@ impl TxnSession {
             return !self.core().options.locking;
         }
         let writes = !Mode::S.covers(mode);
-        self.intents.iter().any(|entered| {
-            (entered.table == table || entered.table == TableId::VOLUME)
-                && match entered.mode {
-                    IntentMode::X => true,
-                    IntentMode::S | IntentMode::SIX => !writes,
-                    IntentMode::IS | IntentMode::IX => false,
-                }
-        })
+        let covers = |entered: &Entered| match entered.mode {
+            IntentMode::X => true,
+            IntentMode::S | IntentMode::SIX => !writes,
+            IntentMode::IS | IntentMode::IX => false,
+        };
+        self.intents.find(table).is_some_and(covers) || self.intents.find(TableId::VOLUME).is_some_and(covers)
     }
 }

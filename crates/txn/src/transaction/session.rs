@@ -12,17 +12,10 @@ use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::{RecordKind, Urgency};
 
 use super::{
-    company::Company,
-    escalation::{Entered, Escalation},
-    parted::Parted,
-    planned::Protocol,
-    unlocked::UnlockedReads,
-    waiting::Waiting,
+    company::Company, escalation::Escalation, intents::Intents, parted::Parted, planned::Protocol,
+    unlocked::UnlockedReads, waiting::Waiting,
 };
 use crate::{core::Core, engine::Engine, options::LogFullPolicy, records, table::SlotNumber};
-
-/// Intent locks of most transactions, the volume's among them: more of them cost an allocation.
-const USUAL_INTENTS: usize = 8;
 
 /// The locks of a transaction and its place in the log. Only its own transaction uses it.
 #[derive(Debug)]
@@ -50,8 +43,8 @@ pub(crate) struct TxnSession {
     /// The slot was marked as resting after the last change. If the mark is gone, somebody else has ended the
     /// transaction.
     pub(super) resting: bool,
-    /// Intent locks held, the volume's among them. A transaction touches few tables.
-    pub(super) intents: Vec<Entered>,
+    /// Intent locks held, the volume's among them.
+    pub(super) intents: Intents,
     /// An intent lock in `intents` is S, SIX or X, so some key locks are needless.
     pub(super) absolute: bool,
     pub(super) escalation: Escalation,
@@ -90,7 +83,7 @@ impl TxnSession {
             changing: false,
             endable,
             resting: false,
-            intents: Vec::with_capacity(USUAL_INTENTS),
+            intents: Intents::new(),
             absolute: false,
             escalation,
             company: Company::new(),
@@ -167,7 +160,7 @@ impl TxnSession {
     /// Whether it holds at least this lock on a table, or the volume, itself.
     #[inline]
     pub(crate) fn has_entered(&self, table: TableId, want: IntentMode) -> bool {
-        self.intents.iter().any(|entered| entered.table == table && entered.mode.covers(want))
+        self.intents.find(table).is_some_and(|entered| entered.mode.covers(want))
     }
 
     #[cold]
