@@ -12,7 +12,7 @@ use crate::{
     range::{Cursor, Range},
     table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
-    transaction::Transaction,
+    transaction::{CancelHandle, Transaction},
     value::Value,
 };
 
@@ -236,6 +236,12 @@ impl ReadTransaction<'_> {
     /// As [`Transaction::lock_table`].
     pub fn lock_table<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>) -> Result<()> {
         self.tx.lock_table(table, TableLock::Shared)
+    }
+
+    /// A handle with which another thread can cancel this transaction, as [`Transaction::cancel_handle`]: where the
+    /// body runs again, it has to ask for another one.
+    pub fn cancel_handle(&mut self) -> CancelHandle {
+        self.tx.cancel_handle()
     }
 
     /// As [`Transaction::id`].

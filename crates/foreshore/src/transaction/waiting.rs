@@ -6,7 +6,8 @@ use foreshore_txn::{CancelToken, ReadMode};
 use super::Transaction;
 use crate::{Options, transact::TransactOptions};
 
-/// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
+/// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`], and by
+/// [`ReadTransaction::cancel_handle`](crate::ReadTransaction::cancel_handle).
 ///
 /// It is good for one transaction: when [`Database::transact`](crate::Database::transact) runs a body again, that is
 /// another one, for which the body has to ask for a handle anew, and between two runs there is nothing to cancel.

@@ -1,6 +1,6 @@
 //! Reads without locks, as users of `transact` see them: not at all.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::mpsc, thread};
 
 use foreshore::{Database, Error, Execution, Options, ReadMode, TableDefinition, TransactOptions};
 
@@ -211,4 +211,30 @@ fn whoever_locks_in_any_case_is_numbered_as_it_comes() {
         ages.push(db.plan().submit(|tx| Ok(tx.age())).unwrap().wait().unwrap());
     }
     assert!(ages.is_sorted_by(|earlier, later| earlier < later), "{ages:?}");
+}
+
+/// It could be given a deadline, and nobody could end it before.
+#[test]
+fn a_reader_that_waits_can_be_cancelled() {
+    let (_directory, db) = open(ReadMode::Locking);
+    let mut writer = db.begin().unwrap();
+    writer.put(NUMBERS, 3, 1).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let read = thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            db.read(|tx| {
+                sender.send(tx.cancel_handle()).unwrap();
+                tx.get(NUMBERS, 3)
+            })
+        });
+        let handle = receiver.recv().unwrap();
+        while db.waits_for().waits.is_empty() {
+            thread::yield_now();
+        }
+        handle.cancel();
+        reader.join().unwrap()
+    });
+    assert!(matches!(read, Err(Error::Cancelled)), "{read:?}");
+    writer.commit().unwrap();
+    assert_eq!(db.read(|tx| tx.get(NUMBERS, 3)).unwrap(), Some(1));
 }
