@@ -19,6 +19,8 @@ use crate::{
 ///
 /// What the transaction did, and what it has read, is certain once the commit is durable: [`CommitTicket::wait`] for
 /// that, ask with [`CommitTicket::is_durable`], or `await` the ticket, in any runtime. Dropping it changes nothing.
+/// As long as it is there, so are the memory and the open files of its database, also after that was closed: keep it
+/// for no longer than its answer matters.
 ///
 /// Whoever awaits it is woken by the thread that gives back the locks of commits that keep them until they are durable,
 /// as they do without full [`early_lock_release`](crate::Options::early_lock_release). A task that is polled there,

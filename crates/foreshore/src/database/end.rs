@@ -11,6 +11,9 @@ impl Database {
     /// so do waits for locks, but for [`Database::stats`]: `cut_off` says how many transactions had written and were
     /// still open. They are undone.
     ///
+    /// The memory for pages, and files that are open, are given back when the last clone is dropped, and with it the
+    /// last transaction, [`Pipeline`](crate::Pipeline) and [`CommitTicket`](crate::CommitTicket).
+    ///
     /// A future that is woken because a commit is durable, and closes a database where it is woken, gets back before
     /// that: it is closed a moment later. Whoever closes it again waits for that, and gets the disk's error.
     ///
