@@ -54,9 +54,9 @@ impl Member {
     }
 }
 
-/// A shortest cycle through `me`, first seen edge by edge: `me`, whom it waits for, and so on.
-pub(super) fn find(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
-    let mut seen = SlotSet::default();
+/// A shortest cycle through `me`, without those in `broken`, first seen edge by edge: `me`, whom it waits for, and so on.
+pub(super) fn find(manager: &LockManager, me: Member, broken: &SlotSet) -> Option<Vec<Member>> {
+    let mut seen = broken.clone();
     seen.insert(me.slot);
     // Members in the order of their distance from `me`, each with the place of whoever waits for it.
     let mut members = vec![(me, 0)];

@@ -10,7 +10,7 @@ use foreshore_latch::parking;
 use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
 use super::cycle::{self, Member};
 use super::history::History;
-use super::{DeadlockReport, VictimReason, dreadlocks};
+use super::{DeadlockReport, SlotSet, VictimReason, dreadlocks};
 use crate::error::LockMode;
 use crate::manager::LockManager;
 use crate::options::{DeadlockPolicy, DigestKind, LockOptions, VictimPolicy};
@@ -126,8 +126,8 @@ impl Detector {
         let (suspects, pause) = match &self.strategy {
             Strategy::Dreadlocks => {
                 let suspects = dreadlocks::suspects(manager, me, again);
-                // It may be in several cycles, of which one is broken now. An intent that stands in the way for a
-                // moment closes none: it sees this wait, and goes (LOCK-11).
+                // What cannot be confirmed yet is looked for again. An intent that stands in the way for a moment
+                // closes no cycle: it sees this wait, and goes (LOCK-11).
                 (suspects, if suspects { Pause::Nap } else { Pause::Sleep })
             }
             Strategy::Propagated(propagated) => (propagated.suspects(manager, me), propagated.pause(manager)),
@@ -168,20 +168,38 @@ impl Detector {
         }
     }
 
-    /// Walks the graph of who waits for whom, and if that shows a cycle through `me`, makes one of it a victim.
+    /// Walks the graph of who waits for whom, and if that shows cycles through `me`, breaks all of them: where many
+    /// have locked what `me` wants, and wait for what it has, these are many, and it goes on when the last is broken.
+    /// If it has to give way in one of them, nobody else has to.
     #[cold]
     fn confirm(&self, manager: &LockManager, me: Member) {
         let _resolving = self.resolving.lock();
-        let confirmed = cycle::find(manager, me).filter(|cycle| cycle::stands(manager, cycle));
-        let resolved = confirmed.is_some_and(|cycle| self.resolve(manager, &cycle));
-        if !resolved {
+        let (mut broken, mut cycles) = (SlotSet::default(), Vec::new());
+        while let Some(cycle) = cycle::find(manager, me, &broken)
+            && cycle::stands(manager, &cycle)
+            && let Some(victim) = self.choose(manager, &cycle)
+        {
+            if victim.slot == me.slot {
+                cycles.clear();
+            }
+            broken.insert(victim.slot);
+            cycles.push((victim, cycle));
+            // The paper's waiters look for one, and look again.
+            if victim.slot == me.slot || self.waits_in_its_own_way() {
+                break;
+            }
+        }
+        let resolved = cycles.into_iter().filter(|(victim, cycle)| {
+            // LOCK-7: somebody may have gone meanwhile for another reason.
+            cycle::stands(manager, cycle) && self.resolve(manager, *victim, cycle)
+        });
+        if resolved.count() == 0 {
             WaitCounters::add(&manager.counters.suspicions_refuted);
         }
     }
 
-    /// Makes a member the victim, one of the lowest priority (LOCK-18). `false` if its wait has ended meanwhile, and
-    /// with it the deadlock.
-    fn resolve(&self, manager: &LockManager, cycle: &[Member]) -> bool {
+    /// Who gives way of a cycle: one of the lowest priority (LOCK-18).
+    fn choose(&self, manager: &LockManager, cycle: &[Member]) -> Option<Member> {
         let age = |member: &Member| {
             let slot = manager.slots.get(member.slot);
             (slot.age(), slot.txn())
@@ -197,7 +215,11 @@ impl Detector {
             }
             VictimPolicy::LongestPipeline => members.max_by_key(|member| (completed(member), age(member))),
         };
-        let Some(&victim) = victim else { return false };
+        victim.copied()
+    }
+
+    /// Makes a member the victim. `false` if its wait has ended meanwhile, and with it the deadlock.
+    fn resolve(&self, manager: &LockManager, victim: Member, cycle: &[Member]) -> bool {
         let report = Arc::new(DeadlockReport {
             cycle: cycle.iter().filter_map(|member| cycle::edge(manager, member.slot)).collect(),
             victim: manager.slots.get(victim.slot).txn(),

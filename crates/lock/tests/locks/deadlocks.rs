@@ -307,6 +307,56 @@ fn bloom_filters_clash_and_confirmation_refutes_that() {
     }
 }
 
+/// One cycle was broken for each nap: where a hundred had read what somebody was going to change, and waited for what
+/// it had locked before, it waited for a second, and all of them with it.
+#[test]
+fn all_cycles_that_somebody_closes_are_broken_at_once() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let mut old = begin(&manager, 1);
+        old.acquire(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap();
+        let mut readers: Vec<LockOwner> = (0..100).map(|number| begin(&manager, 2 + number)).collect();
+        for reader in &mut readers {
+            reader.acquire(TABLE, key(b"row"), Mode::S, &WAIT).unwrap();
+            assert!(!reader.ask(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap());
+            assert!(!reader.look(&WAIT).unwrap());
+        }
+        assert!(!old.ask(TABLE, key(b"row"), Mode::X, &WAIT).unwrap());
+        assert!(!old.look(&WAIT).unwrap());
+        assert_eq!(manager.stats().deadlocks, 100);
+        for mut reader in readers {
+            assert!(matches!(reader.look(&WAIT), Err(LockError::Deadlock(_))));
+        }
+        assert!(old.look(&WAIT).unwrap());
+        drop(old);
+        assert!(manager.is_empty());
+    });
+}
+
+/// Who has to give way to one of those in its way breaks all cycles by that: the younger ones stay.
+#[test]
+fn who_gives_way_itself_keeps_others_from_giving_way() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let mut closes = begin(&manager, 100);
+        closes.acquire(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap();
+        let ages = (200..210).chain([50]).chain(300..310);
+        let mut readers: Vec<LockOwner> = ages.map(|age| begin(&manager, age)).collect();
+        for reader in &mut readers {
+            reader.acquire(TABLE, key(b"row"), Mode::S, &WAIT).unwrap();
+            assert!(!reader.ask(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap());
+        }
+        assert!(!closes.ask(TABLE, key(b"row"), Mode::X, &WAIT).unwrap());
+        assert!(!closes.look(&WAIT).unwrap());
+        assert!(matches!(closes.look(&WAIT), Err(LockError::Deadlock(_))));
+        assert_eq!(manager.stats().deadlocks, 1);
+        drop(closes);
+        assert!(readers[0].look(&WAIT).unwrap());
+        drop(readers);
+        assert!(manager.is_empty());
+    });
+}
+
 #[test]
 fn the_newest_reports_are_kept() {
     over_all_tables(|options| {
