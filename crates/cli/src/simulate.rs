@@ -266,6 +266,10 @@ struct CampaignArgs {
     /// Plant this fault, which the campaign must find; `all` for one after the other, until each is found.
     #[arg(long, value_name = "FAULT", conflicts_with = "without_locking")]
     plant: Option<String>,
+    /// With `--plant all`: look for each fault at the seed first that this file names behind it, as the table does that
+    /// is printed. Where it shows there no longer, it is looked for from the first seed on.
+    #[arg(long, value_name = "FILE", requires = "plant", hide_short_help = true)]
+    known: Option<PathBuf>,
     /// No more threads than this.
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
     most_threads: Option<u64>,

@@ -344,6 +344,8 @@ fn options_that_mean_nothing_are_refused() {
         ("--seeds 1 --plant all --keep-turns nowhere/turns", "one seed"),
         ("--seeds 1..3 --turns nowhere/turns", "its seed alone"),
         ("--seeds 1 --plant all --turns nowhere/turns", "its seed alone"),
+        ("--seeds 1 --plant ReadUnlocked --known nowhere", "--plant all"),
+        ("--seeds 1 --plant all --known nowhere/known", "nowhere/known"),
     ] {
         let output = simulate(&args.split(' ').collect::<Vec<_>>());
         let said = String::from_utf8_lossy(&output.stderr);

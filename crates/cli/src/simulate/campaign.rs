@@ -74,6 +74,12 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
     if args.plant.as_deref() == Some("all") {
         return controls::run(args, &seeds);
     }
+    if args.known.is_some() {
+        return Err(CliError::usage(
+            "--known is of all faults",
+            "--plant all --known FILE, or the seed itself: --plant FAULT --seeds 17",
+        ));
+    }
     let planted = args.plant.as_deref().map(fault_named).transpose()?;
     if seeds.end - seeds.start == 1 && !args.shrink {
         return one(seeds.start, args, planted);

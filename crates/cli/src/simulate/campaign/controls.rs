@@ -1,12 +1,12 @@
 //! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails, and
-//! does not fail without the fault.
+//! does not fail without the fault; or first of all at a seed that is known to have shown it.
 
-use std::{collections::BTreeMap, ops::Range, process::ExitCode};
+use std::{collections::BTreeMap, ops::Range, path::Path, process::ExitCode};
 
 use foreshore_env::sabotage::Fault;
 use serde::Serialize;
 
-use super::{CampaignArgs, Failure, campaign, progress};
+use super::{CampaignArgs, Failure, campaign, fault_named, progress};
 use crate::output::{CliError, json_line, judged, line};
 
 /// Characters that a line of the table has for what was seen.
@@ -27,7 +27,7 @@ struct Outcome {
 #[derive(Debug, Serialize)]
 struct Control {
     fault: String,
-    /// The first seed that fails with the fault and not without it; `None` when none did.
+    /// The known seed, or the first one, that fails with the fault and not without it; `None` when none did.
     seed: Option<u64>,
     /// How many ran until then.
     runs: u64,
@@ -58,30 +58,52 @@ impl<R: FnMut(u64) -> Result<Option<String>, CliError>> Unplanted<R> {
     }
 }
 
-/// Looks for a fault. `planted` runs seeds with it up to the first that fails; one that fails without it, too, shows
-/// nothing, and the search goes on behind it.
+/// Looks for a fault, at the `known` seed and then at all. `planted` runs seeds with it up to the first that fails; one
+/// that fails without it, too, shows nothing, and the search goes on behind it.
 fn search<R: FnMut(u64) -> Result<Option<String>, CliError>>(
     fault: String,
     seeds: &Range<u64>,
+    known: Option<u64>,
     mut planted: impl FnMut(Range<u64>) -> Result<(u64, Option<Failure>), CliError>,
     unplanted: &mut Unplanted<R>,
 ) -> Result<Control, CliError> {
     let mut control = Control { fault, seed: None, runs: 0, seen: None };
-    let mut left = seeds.clone();
-    while !left.is_empty() {
-        let (runs, first) = planted(left.clone())?;
-        control.runs += runs;
-        let Some(Failure { seed, why, .. }) = first else { break };
-        if !unplanted.fails(seed)? {
-            (control.seed, control.seen) = (Some(seed), Some(why));
-            break;
+    let known = known.filter(|seed| seeds.contains(seed)).map(|seed| seed..seed + 1);
+    for mut left in known.into_iter().chain([seeds.clone()]) {
+        while !left.is_empty() {
+            let (runs, first) = planted(left.clone())?;
+            control.runs += runs;
+            let Some(Failure { seed, why, .. }) = first else { break };
+            if !unplanted.fails(seed)? {
+                (control.seed, control.seen) = (Some(seed), Some(why));
+                return Ok(control);
+            }
+            left.start = seed + 1;
         }
-        left.start = seed + 1;
     }
     Ok(control)
 }
 
+/// The seeds at which faults have been found: of each line that begins with a fault and a number these. Lines that do
+/// not, as of one that was not found, tell nothing.
+fn known_seeds(text: &str) -> Result<BTreeMap<String, u64>, CliError> {
+    let mut known = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        if let (Some(fault), Some(Ok(seed))) = (words.next(), words.next().map(str::parse)) {
+            known.insert(fault_named(fault)?.name(), seed);
+        }
+    }
+    Ok(known)
+}
+
+fn read_known(path: &Path) -> Result<BTreeMap<String, u64>, CliError> {
+    let text = std::fs::read_to_string(path);
+    known_seeds(&text.map_err(CliError::io(format!("read what is known in {}", path.display())))?)
+}
+
 pub(super) fn run(args: &CampaignArgs, seeds: &Range<u64>) -> Result<ExitCode, CliError> {
+    let known = args.known.as_deref().map(read_known).transpose()?.unwrap_or_default();
     let bar = progress(Fault::ALL.len() as u64, args.json);
     let first = |plant: Option<String>, seeds: Range<u64>| -> Result<(u64, Option<Failure>), CliError> {
         let args =
@@ -94,7 +116,8 @@ pub(super) fn run(args: &CampaignArgs, seeds: &Range<u64>) -> Result<ExitCode, C
     let mut controls = Vec::new();
     for fault in Fault::ALL {
         let planted = |seeds| first(Some(fault.name()), seeds);
-        let control = search(fault.name(), seeds, planted, &mut unplanted)?;
+        let control =
+            search(fault.name(), seeds, known.get(&fault.name()).copied(), planted, &mut unplanted)?;
         if !args.json {
             let seed = control.seed.map_or("not found".to_owned(), |seed| seed.to_string());
             line(format!("{:<24} {seed:>9}  {}", control.fault, shortened(control.seen.as_deref())))?;
@@ -147,7 +170,7 @@ mod tests {
         };
         let mut unplanted = Unplanted::new(alone);
         let mut look = |wrong: &[u64]| {
-            let control = search("It".to_owned(), &(2..10), failing(wrong), &mut unplanted).unwrap();
+            let control = search("It".to_owned(), &(2..10), None, failing(wrong), &mut unplanted).unwrap();
             (control.seed, control.runs, control.seen)
         };
         assert_eq!(look(&[7]), (Some(7), 6, Some("7 is wrong".to_owned())));
@@ -159,5 +182,35 @@ mod tests {
         assert_eq!(look(&[5, 9]), (Some(9), 8, Some("9 is wrong".to_owned())));
         assert_eq!(unplanted.failures().into_keys().collect::<Vec<_>>(), [3, 5]);
         assert_eq!(runs, [7, 3, 5, 4, 9], "each once");
+    }
+
+    #[test]
+    fn what_is_known_is_looked_at_first() {
+        let mut unplanted = Unplanted::new(|seed: u64| Ok((seed == 5).then(|| "it fails anyway".to_owned())));
+        let mut look = |known: u64, wrong: &[u64]| {
+            let known = Some(known);
+            let control = search("It".to_owned(), &(2..10), known, failing(wrong), &mut unplanted).unwrap();
+            (control.seed, control.runs)
+        };
+        assert_eq!(look(7, &[3, 7]), (Some(7), 1));
+        assert_eq!(look(8, &[3, 7]), (Some(3), 3), "there no longer");
+        assert_eq!(look(5, &[5, 7]), (Some(7), 7), "that fails anyway");
+        assert_eq!(look(20, &[7]), (Some(7), 6), "not among the seeds");
+        assert_eq!(look(9, &[]), (None, 9));
+    }
+
+    #[test]
+    fn the_table_that_is_printed_tells_what_is_known() {
+        let known = |text| known_seeds(text).map(|known| known.into_iter().collect::<Vec<_>>());
+        let text = "\
+            LogUnsynced                      0  opening or using it finds damage\n\
+            TagForgotten             not found  \n\
+            # ReadUnlocked 3\n\
+            ReadUnlocked 17\n\
+            43 of 44 planted faults found\n";
+        let seeds = vec![("LogUnsynced".to_owned(), 0), ("ReadUnlocked".to_owned(), 17)];
+        assert_eq!(known(text).unwrap(), seeds);
+        assert_eq!(known("").unwrap(), []);
+        known("Forgotten 3").unwrap_err();
     }
 }
