@@ -36,7 +36,8 @@ Examples:
   foreshore report experiments                   the page of it all
 
 Answers are stored in the directory of --out, one file for each command; what is there, by the same command and program
-(and machine, unless it is simulated), is not run again. Simulated figures need the program of `cargo sim`: it is found in target/sim, or named by --simulator.
+(and machine, unless it is simulated), is not run again. Simulated figures need the program of `cargo sim`: it is found
+in target/sim, or named by --simulator.
 
 Exit status: 0 all could be run and judged, whatever the verdicts; 2 something could not, or wrong usage; 130 it was
 interrupted, and what was run until then is judged.";

@@ -192,7 +192,7 @@ stats! {
     recovery_records: |stats| stats.recovery.records_read,
     /// Transactions that were undone when the database was opened.
     recovery_losers: |stats| stats.recovery.losers,
-    /// What recovery would take if the power failed now, as far as one can tell.
+    /// What recovery would take if the power failed now, but for undoing what is open, as far as one can tell.
     recovery_estimate_ns: |stats| u64::try_from(stats.recovery_estimate.as_nanos()).unwrap_or(u64::MAX),
     /// How long recovery took when the database was opened.
     recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),

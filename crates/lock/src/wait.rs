@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn looks_get_rarer_where_nothing_is_to_be_seen() {
-        let (began, mut now) = (Instant::now(), Instant::now());
+        let began = Instant::now();
+        let mut now = began;
         let (mut looks, mut naps, mut seen) = (Looks::default(), Vec::new(), Vec::new());
         while now.saturating_duration_since(began) < 4 * LONGEST_GAP {
             if looks.are_due(now) {

@@ -96,7 +96,7 @@ fn a_crowd_leaves_the_processor_to_the_holder() {
     for table in LockTableKind::ALL {
         for cancellable in [false, true] {
             let crowded = crowd(&LockOptions { table, ..road.clone() }, CROWD, cancellable, key);
-            // Each looks once in the longest nap, to the core and back.
+            // Each wakes once in the longest nap, to the core and back.
             assert!((1..=CROWD * 2 * 7).contains(&crowded.switches), "{table:?}: {crowded:?}");
             assert!(
                 crowded.took < LONG.mul_f64(1.05) && crowded.took < looking.took,

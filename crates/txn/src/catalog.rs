@@ -156,7 +156,7 @@ impl Catalog {
         match table {
             TableId::CATALOG => Some(self.tree.root()),
             TableId::OVERFLOW => Some(self.overflow_root),
-            _ => self.by_id(table).map(|table| table.tree().root()),
+            _ => self.tables.lock().by_id.get(&table).map(|table| table.tree().root()),
         }
     }
 

@@ -59,7 +59,7 @@ pub struct RecoveryReport {
     pub records_undone: u64,
     /// How long it took.
     pub duration: Duration,
-    /// How long redo took of that; with the checkpoint behind it, unless that has also written what was undone.
+    /// How long redo took of that, with its part, by the records, of the checkpoint behind it.
     pub redo_duration: Duration,
 }
 
@@ -247,9 +247,9 @@ pub(crate) fn undo_losers(
         let begun = Instant::now();
         // Unless a prepared transaction needs too much of the log.
         core.try_checkpoint()?;
-        if history.report.records_undone == 0 {
-            history.report.redo_duration += begun.elapsed();
-        }
+        // It has written what was redone and what was undone.
+        let (read, undone) = (history.report.records_read as f64, history.report.records_undone as f64);
+        history.report.redo_duration += begun.elapsed().mul_f64(read / (read + undone).max(1.0));
     }
     history.report.duration = history.begun.elapsed();
     core.recovery = history.report;

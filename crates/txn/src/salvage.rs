@@ -114,7 +114,8 @@ impl Salvage {
     ///
     /// # Errors
     /// When somebody has it open, when it has another format, when this process may not read one of its files, or gets
-    /// no more files, threads or memory for pages, and when there is no data file or none of its pages can be read.
+    /// no more files, threads or memory for pages, and when there is neither a data file nor a log, or no page can be
+    /// read.
     pub fn open(
         disk: &Arc<dyn Disk>,
         directory: &Path,

@@ -111,7 +111,7 @@ pub struct EngineStats {
     /// Transactions of that mode that locked what they might have read without locks: they had read as many pages as
     /// one may, or reads of the table were stale too often. Not those that ran again.
     pub unlocked_fallbacks: u64,
-    /// What a recovery would take if the power failed now, as far as one can tell (see
+    /// What a recovery would take if the power failed now, but for undoing what is open, as far as one can tell (see
     /// [`EngineOptions::recovery_target`](crate::EngineOptions::recovery_target)).
     pub recovery_estimate: Duration,
     /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.

@@ -57,7 +57,8 @@ pub(super) fn run(
     let out = reader(child.stdout.take());
     let err = reader(child.stderr.take());
     let mut computed_seconds = None;
-    // Of one that was ended nothing is read to its end: what it has started may have its pipes for as long as it likes.
+    // Of one that was ended nothing is read to its end: what it has started may have its pipes, and
+    // compute, for as long as it likes (`simulate bench` starts itself for some machines; `again.rs`).
     let status = wait(&mut child, longest, stop, &mut computed_seconds)?;
     let join = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     let (out, err) = (join(out), join(err));

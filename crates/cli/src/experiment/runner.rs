@@ -226,6 +226,12 @@ impl Runner {
             Way::Real => own::program().map_err(CliError::io(FIND))?,
             Way::Simulated => program.path.clone(),
         };
+        // EXPERIMENT-7. Before, too: what another program answers after hours would be none.
+        let is_own = || store::program(&path).is_ok_and(|checksum| checksum == program.checksum);
+        let another = || format!("{} is another program by now, or gone; run it again", path.display());
+        if !is_own() {
+            return Ok(Err(another()));
+        }
         let ended = match process::run(
             &path,
             &run.words(),
@@ -240,9 +246,8 @@ impl Runner {
         if let Err(why) = run.check(&ended.answer) {
             return Ok(Err(why));
         }
-        // EXPERIMENT-7.
-        if store::program(&path)? != program.checksum {
-            return Ok(Err(format!("{} is another program by now; run it again", path.display())));
+        if !is_own() {
+            return Ok(Err(another()));
         }
         self.store.keep(&Answer {
             command: run.command(),

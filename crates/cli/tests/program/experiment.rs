@@ -126,7 +126,9 @@ esac
 "#;
     fs::write(&simulator, script).unwrap();
     fs::set_permissions(&simulator, fs::Permissions::from_mode(0o700)).unwrap();
-    let output = experiment(&["run", "3.8", "--json", "--simulator", "./simulator"], directory.path());
+    // One at a time: a script that is being written cannot be started.
+    let args = ["run", "3.8", "--json", "--jobs", "1", "--simulator", "./simulator"];
+    let output = experiment(&args, directory.path());
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let judged = &told(&output)["experiments"][0];
     assert_eq!(judged["verdict"], "not_run", "{judged}");

@@ -65,8 +65,8 @@ enum Arrival {
     /// At once. Whether the core has accessed the line before this one just now, when this one was used last, and how
     /// long ago it was asked for (`overlap.rs`).
     Now { ahead: bool, last: u64, early: u64 },
-    /// In the slot that it has booked, for which it has waited so long.
-    Booked { waited: u64 },
+    /// In the slot that it has booked, for which it has waited so long, and what was drawn for it.
+    Booked { waited: u64, drawn: u16 },
 }
 
 /// What an access took.
@@ -236,8 +236,10 @@ impl Directory {
         if busy_until > now {
             cost.waiting = busy_until - now;
             cost.booked = true;
-            self.pipelines[core].booked = short(cost.waiting);
-            self.book(number, cache, touch, cost.waiting);
+            let drawn = self.draw();
+            let pipeline = &mut self.pipelines[core];
+            (pipeline.booked, pipeline.drawn) = (short(cost.waiting), drawn);
+            self.book(number, cache, touch, cost.waiting, drawn);
             return cost;
         }
         let ahead = number as u32 == before.wrapping_add(1);
@@ -268,10 +270,8 @@ impl Directory {
         hits
     }
 
-    /// Books the slot behind all others, which begins after so long.
-    fn book(&mut self, number: LineNumber, core: usize, touch: Touch, waiting: u64) {
-        let drawn = self.draw();
-        self.pipelines[core].drawn = drawn;
+    /// Books the slot behind all others, which begins after so long. `drawn`: for how long it is.
+    fn book(&mut self, number: LineNumber, core: usize, touch: Touch, waiting: u64, drawn: u16) {
         let estimate = self.about(self.left(self.estimate(number, core, touch), waiting), drawn);
         let line = &mut self.table.lines[number];
         line.waited += waiting;
@@ -291,7 +291,8 @@ impl Directory {
         touch: Touch,
         at: &'static Location<'static>,
     ) -> u64 {
-        let waited = u64::from(self.pipelines[core].booked);
+        let pipeline = &self.pipelines[core];
+        let (waited, drawn) = (u64::from(pipeline.booked), pipeline.drawn);
         let kind = self.kinds.of(at);
         let cache = self.cache_of(core);
         let drained = self.drained_for(core, now, touch);
@@ -301,7 +302,7 @@ impl Directory {
             self.waits_for_stores(core, drained.saturating_sub(self.times.hit));
             return self.times.hit.max(drained);
         }
-        let transfer = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at);
+        let transfer = self.transfer(number, cache, now, touch, Arrival::Booked { waited, drawn }, at);
         self.table.lines[number].waited += transfer;
         let latency = transfer.max(drained);
         self.waits_for_stores(core, latency - transfer);

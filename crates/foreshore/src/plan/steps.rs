@@ -20,7 +20,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Steps<'d> {
     tables: Vec<Table<'d>>,
-    /// Where those are that were found, and by which kind of name, of more than [`FEW_TABLES`]; nothing of fewer.
+    /// Where those are that were found, and by which kind of name, of more than [`FEW_TABLES`]; nothing of fewer. Those
+    /// that are not there yet are looked for among all.
     places: BTreeMap<(TableId, bool), usize>,
     bytes: Vec<u8>,
     steps: Vec<Step>,

@@ -1,6 +1,11 @@
 //! Reads without locks, as users of `transact` see them: not at all.
 
-use std::{cell::Cell, sync::mpsc, thread};
+use std::{
+    cell::Cell,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use foreshore::{Database, Error, Execution, Options, ReadMode, TableDefinition, TransactOptions};
 
@@ -228,7 +233,9 @@ fn a_reader_that_waits_can_be_cancelled() {
             })
         });
         let handle = receiver.recv().unwrap();
+        let begun = Instant::now();
         while db.waits_for().waits.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody waits");
             thread::yield_now();
         }
         handle.cancel();

@@ -54,7 +54,8 @@ impl Member {
     }
 }
 
-/// A shortest cycle through `me`, without those in `broken`, first seen edge by edge: `me`, whom it waits for, and so on.
+/// A shortest cycle through `me`, without those in `broken`, first seen edge by edge: `me`, whom it waits for, and so
+/// on.
 pub(super) fn find(manager: &LockManager, me: Member, broken: &SlotSet) -> Option<Vec<Member>> {
     let mut seen = broken.clone();
     seen.insert(me.slot);

@@ -10,6 +10,7 @@ use foreshore_env::time::{Duration, Instant};
 
 use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, wish::Begun};
 use crate::deadlock::KeyBytes;
+use crate::deadlock::Pause;
 use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
@@ -106,7 +107,8 @@ impl LockOwner {
             if asked.looks.are_due(now) {
                 let again = asked.looks.have_begun();
                 let pause = manager.detector.look(manager, slot, asked.word, asked.began, again);
-                asked.looks.note(now, pause);
+                // Who asks has others to look after.
+                asked.looks.note(now, if pause == Pause::Spin { Pause::Nap } else { pause });
             }
             return Ok(false);
         };

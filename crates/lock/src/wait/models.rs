@@ -1,13 +1,13 @@
-//! Whole waits under loom: a lock that is not free, its queue, the look for deadlocks, the sleep, and the end, however it
-//! comes; in every interleaving of up to so many preemptions, and with every value that weak memory lets a load see.
+//! Whole waits under loom: a lock that is not free, its queue, the look for deadlocks, the sleep, and the end, however
+//! it comes; in every interleaving of up to so many preemptions, and with every value that weak memory lets a load see.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
 //! ```
 //!
-//! Nobody wakes by himself here: a wake-up that is lost, or a deadlock that nobody sees, is one of loom's, too. A deadline
-//! that passes at any moment is a cancellation to all but the one who is told of it. When all have gone there is no lock,
-//! nobody waits, and each change that was made under a lock has arrived.
+//! Nobody wakes by himself here: a wake-up that is lost, or a deadlock that nobody sees, is one of loom's, too. A
+//! deadline that passes at any moment is a cancellation to all but the one who is told of it. When all have gone there
+//! is no lock, nobody waits, and each change that was made under a lock has arrived.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize as Counter;
@@ -308,11 +308,11 @@ fn a_cycle_may_be_cancelled() {
 
 #[test]
 fn the_models_see_what_is_wrong() {
-    must_fail("fence", "deadlock", || cycle(Fault::Fence));
-    must_fail("victim", "deadlock", || cycle(Fault::Victim));
-    must_fail("grant", "deadlock", || two_writers(Fault::Grant, ROAD));
-    must_fail("cancellation", "deadlock", || cancelled_in_between(Fault::Cancellation));
-    must_fail("withdrawal", "deadlock", || cancelled_in_between(Fault::Withdrawal));
+    must_fail("fence", "deadlock; threads", || cycle(Fault::Fence));
+    must_fail("victim", "deadlock; threads", || cycle(Fault::Victim));
+    must_fail("grant", "deadlock; threads", || two_writers(Fault::Grant, ROAD));
+    must_fail("cancellation", "deadlock; threads", || cancelled_in_between(Fault::Cancellation));
+    must_fail("withdrawal", "deadlock; threads", || cancelled_in_between(Fault::Withdrawal));
 }
 
 /// The model must fail for this reason. It runs in a process of its own: loom gives up a model whose threads sleep for

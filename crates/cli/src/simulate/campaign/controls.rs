@@ -90,7 +90,9 @@ fn known_seeds(text: &str) -> Result<BTreeMap<String, u64>, CliError> {
     let mut known = BTreeMap::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
-        if let (Some(fault), Some(Ok(seed))) = (words.next(), words.next().map(str::parse)) {
+        // A seed that fails without any fault is told of, too.
+        let fault = words.next().filter(|word| !["seed", "#"].contains(word));
+        if let (Some(fault), Some(Ok(seed))) = (fault, words.next().map(str::parse)) {
             known.insert(fault_named(fault)?.name(), seed);
         }
     }
@@ -206,6 +208,8 @@ mod tests {
             LogUnsynced                      0  opening or using it finds damage\n\
             TagForgotten             not found  \n\
             # ReadUnlocked 3\n\
+            # 44 of them\n\
+            seed 17 FAILED without a fault: it fails\n\
             ReadUnlocked 17\n\
             43 of 44 planted faults found\n";
         let seeds = vec![("LogUnsynced".to_owned(), 0), ("ReadUnlocked".to_owned(), 17)];

@@ -115,7 +115,7 @@ impl Directory {
     /// A time near to this one, by what was drawn.
     pub(super) fn about(&self, latency: u64, drawn: u16) -> u64 {
         let most = latency * self.profile.spread_percent / 100;
-        latency - most + (2 * most * u64::from(drawn) >> u16::BITS)
+        latency - most + ((2 * most * u64::from(drawn)) >> u16::BITS)
     }
 
     /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in

@@ -43,8 +43,8 @@ impl Directory {
         let (source, distance) = self.source_of(number, core, touch);
         let (latency, is_cached) = self.latency_of(number, core, touch, (source, distance), arrival);
         let latency = match arrival {
-            // As long as was booked: nobody comes before the one before him.
-            Arrival::Booked { waited } => self.about(self.left(latency, waited), self.pipelines[core].drawn),
+            // Longer or shorter than usual by as much as was booked: nobody comes before the one before him.
+            Arrival::Booked { waited, drawn } => self.about(self.left(latency, waited), drawn),
             Arrival::Now { early, .. } => {
                 let drawn = self.draw();
                 self.about(latency, drawn).saturating_sub(early)
