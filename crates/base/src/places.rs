@@ -19,17 +19,34 @@ impl<K> Default for Places<K> {
 impl<K: Ord + Copy> Places<K> {
     /// The place of the entry with this key. `key_of`: the key of an entry, always the same one.
     #[inline]
-    pub fn find<T>(&self, list: &[T], key: K, key_of: impl Fn(&T) -> K) -> Option<usize> {
-        if self.0.is_empty() {
-            list.iter().position(|entry| key_of(entry) == key)
-        } else {
-            self.find_noted(&key)
+    pub fn place<T>(&self, list: &[T], key: K, key_of: impl Fn(&T) -> K) -> Option<usize> {
+        if list.len() > FEW {
+            return self.noted(key);
         }
+        list.iter().position(|entry| key_of(entry) == key)
+    }
+
+    /// The entry itself.
+    #[inline]
+    pub fn find<'l, T>(&self, list: &'l [T], key: K, key_of: impl Fn(&T) -> K) -> Option<&'l T> {
+        if list.len() > FEW {
+            return self.noted(key).map(|place| &list[place]);
+        }
+        list.iter().find(|entry| key_of(entry) == key)
+    }
+
+    /// The same, to be changed; not its key.
+    #[inline]
+    pub fn find_mut<'l, T>(&self, list: &'l mut [T], key: K, key_of: impl Fn(&T) -> K) -> Option<&'l mut T> {
+        if list.len() > FEW {
+            return self.noted(key).map(|place| &mut list[place]);
+        }
+        list.iter_mut().find(|entry| key_of(entry) == key)
     }
 
     #[cold]
-    fn find_noted(&self, key: &K) -> Option<usize> {
-        self.0.get(key).copied()
+    fn noted(&self, key: K) -> Option<usize> {
+        self.0.get(&key).copied()
     }
 
     /// An entry has come to the end of the list.
@@ -67,11 +84,11 @@ mod tests {
         let (mut list, mut places) = (Vec::new(), Places::default());
         for round in 0..2 {
             for key in 0..3 * FEW as u32 {
-                assert_eq!(places.find(&list, key, key_of), None);
+                assert_eq!(places.place(&list, key, key_of), None);
                 list.push((key, "entry"));
                 places.note_last(&list, key_of);
                 for (place, (key, _)) in list.iter().enumerate() {
-                    assert_eq!(places.find(&list, *key, key_of), Some(place));
+                    assert_eq!(places.place(&list, *key, key_of), Some(place));
                 }
             }
             // Half of them go.
@@ -79,7 +96,10 @@ mod tests {
             places.note_all(&list, key_of);
             for key in 0..3 * FEW as u32 {
                 let place = list.iter().position(|entry| entry.0 == key);
-                assert_eq!(places.find(&list, key, key_of), place);
+                assert_eq!(places.place(&list, key, key_of), place);
+                assert_eq!(places.find(&list, key, key_of), place.map(|place| &list[place]));
+                let found = places.find_mut(&mut list, key, key_of).map(|entry| entry.0);
+                assert_eq!(found, place.map(|_| key));
             }
             list.clear();
             places.note_all(&list, key_of);

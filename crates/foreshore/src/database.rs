@@ -4,6 +4,7 @@ pub(crate) mod builder;
 mod end;
 mod partition;
 mod prepared;
+mod tables;
 
 use std::{
     fmt,
@@ -17,7 +18,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_orthrus::Partitions;
-use foreshore_txn::{Engine, LockManager, TableInfo, Txn, TxnError, VERIFY_WAIT};
+use foreshore_txn::{Engine, LockManager, Txn, TxnError, VERIFY_WAIT};
 
 use crate::{
     admission::Admission,
@@ -258,17 +259,6 @@ impl Database {
         Pipeline::new(self.clone(), self.engine().pipeline())
     }
 
-    /// The tables, by name.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`], if the database can no longer be used here.
-    pub fn tables(&self) -> Result<Vec<TableDescription>> {
-        let tables = self.table_infos()?;
-        let mut tables: Vec<_> = tables.iter().map(TableDescription::of).collect();
-        tables.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(tables)
-    }
-
     /// Makes a table whose types are known by their names only, or does nothing when it is there with these types: for
     /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded). Where others have
     /// locked what it needs, it waits, and where it has to give way to them, it tries again, for as long as that takes.
@@ -367,10 +357,6 @@ impl Database {
     pub fn checkpoint(&self) -> Result<()> {
         let taken = self.inner.engine.checkpoint();
         taken.map_err(|error| Error::from_operation(error.into(), &self.inner))
-    }
-
-    pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>> {
-        self.inner.engine.tables().map_err(|error| self.inner.error(error))
     }
 
     pub(crate) fn lock_manager(&self) -> &LockManager {

@@ -305,6 +305,7 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
         expect(report_of, "serve", db.serve(&TransactOptions::default(), [Counts]).map(drop));
         expect(report_of, "a new pipeline", db.pipeline().transact(|tx| tx.get(TABLE, 1)));
         expect(report_of, "tables", db.tables());
+        expect(report_of, "table", db.table("table"));
         expect(report_of, "create_table", db.create_table("other", "u32", "u32"));
         expect(report_of, "drop_table", db.drop_table("table"));
         expect(report_of, "checkpoint", db.checkpoint());

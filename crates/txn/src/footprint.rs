@@ -68,7 +68,7 @@ impl Footprint {
 
     #[inline]
     fn place(&self, table: TableId) -> Option<usize> {
-        self.places.find(&self.tables, table, |part| part.table)
+        self.places.place(&self.tables, table, |part| part.table)
     }
 
     /// Expects a lock on a key or gap. From `escalation` keys of one table on, the table is locked in their place; 0:

@@ -223,7 +223,7 @@ impl Session {
         if let Some(&known) = self.tables.get(name) {
             return Ok(known);
         }
-        let described = self.play.db.tables()?.into_iter().find(|table| table.name == name);
+        let described = self.play.db.table(name)?;
         let columns = match &described {
             Some(table) => match (table.key_type.as_str(), table.value_type.as_str()) {
                 (key @ ("str" | "bytes"), value @ ("str" | "bytes"))

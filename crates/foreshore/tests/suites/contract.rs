@@ -541,6 +541,7 @@ fn a_dropped_table_is_gone_and_its_name_is_free() {
     for round in 0..20 {
         assert!(db.drop_table("numbers").unwrap());
         assert!(!db.tables().unwrap().iter().any(|table| table.name == "numbers"));
+        assert_eq!(db.table("numbers").unwrap(), None);
         assert!(!db.drop_table("numbers").unwrap());
         // With other types, as a new table.
         let again: TableDefinition<&str, u64> = TableDefinition::new("numbers");
@@ -651,6 +652,10 @@ fn tables_are_listed() {
     let described: Vec<_> =
         tables.iter().map(|table| (&*table.name, &*table.key_type, &*table.value_type)).collect();
     assert_eq!(described, [("numbers", "u32", "str"), ("pairs", "u8", "(f64, Option<str>)")]);
+    for table in tables {
+        assert_eq!(db.table(&table.name).unwrap(), Some(table));
+    }
+    assert_eq!((db.table("others").unwrap(), db.tables().unwrap().len()), (None, 2));
 }
 
 #[test]
@@ -702,6 +707,7 @@ fn a_closed_database_says_so() {
         clone.transact(|_| Ok(())).unwrap_err(),
         clone.checkpoint().unwrap_err(),
         clone.tables().unwrap_err(),
+        clone.table("numbers").unwrap_err(),
     ] {
         assert!(matches!(&error, Error::Closed { path } if path == clone.path()), "{error}");
     }

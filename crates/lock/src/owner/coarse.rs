@@ -142,7 +142,7 @@ impl OwnerState {
     /// Where the intent lock on an entry is, if there is one.
     #[inline]
     fn place_of(&self, entry: EntryIndex) -> Option<usize> {
-        self.places.find(&self.intents, entry, |held| held.entry)
+        self.places.place(&self.intents, entry, |held| held.entry)
     }
 
     /// An intent lock is granted.

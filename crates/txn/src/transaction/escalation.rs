@@ -112,9 +112,11 @@ impl TxnSession {
     /// Whether a lock on the table makes this key lock needless.
     #[inline]
     pub(super) fn covered(&self, table: TableId, mode: Mode) -> bool {
-        if !self.absolute {
-            return !self.core().options.locking;
-        }
+        if self.absolute { self.covered_by_table(table, mode) } else { !self.core().options.locking }
+    }
+
+    #[cold]
+    fn covered_by_table(&self, table: TableId, mode: Mode) -> bool {
         let writes = !Mode::S.covers(mode);
         let covers = |entered: &Entered| match entered.mode {
             IntentMode::X => true,

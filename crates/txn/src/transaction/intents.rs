@@ -21,18 +21,13 @@ impl Intents {
     }
 
     #[inline]
-    fn place(&self, table: TableId) -> Option<usize> {
+    pub(super) fn find(&self, table: TableId) -> Option<&Entered> {
         self.places.find(&self.list, table, |entered| entered.table)
     }
 
     #[inline]
-    pub(super) fn find(&self, table: TableId) -> Option<&Entered> {
-        self.place(table).map(|place| &self.list[place])
-    }
-
-    #[inline]
     pub(super) fn find_mut(&mut self, table: TableId) -> Option<&mut Entered> {
-        self.place(table).map(|place| &mut self.list[place])
+        self.places.find_mut(&mut self.list, table, |entered| entered.table)
     }
 
     fn push(&mut self, entered: Entered) {
