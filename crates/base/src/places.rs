@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 /// Entries of a list that are found by going through it.
 const FEW: usize = 32;
 
-/// The places of the entries of a list, each of which has another key. Of a short list nothing is noted.
+/// The places of the entries of a list, each of which has another key. Of a short list nothing is noted. Whoever
+/// shortens the list, or changes its order, notes all before anything is looked for again.
 #[derive(Debug)]
 pub struct Places<K>(BTreeMap<K, usize>);
 

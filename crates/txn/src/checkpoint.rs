@@ -194,7 +194,7 @@ impl Growth {
         Lsn(self.redo.load(Ordering::Relaxed))
     }
 
-    /// What a recovery would take if the power failed now.
+    /// What a recovery would take if the power failed now, but for undoing what is open.
     pub(crate) fn recovery_estimate(&self, tail: Lsn) -> Duration {
         self.target.estimate(self.redo(), tail)
     }

@@ -59,7 +59,7 @@ pub struct RecoveryReport {
     pub records_undone: u64,
     /// How long it took.
     pub duration: Duration,
-    /// How long redo took of that, with its part, by the records, of the checkpoint behind it.
+    /// How long redo took of that, and its share of the checkpoint behind it, by how many records were read and undone.
     pub redo_duration: Duration,
 }
 

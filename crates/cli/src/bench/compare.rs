@@ -120,9 +120,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
     }
     let comparison = measure(args)?;
     #[cfg(feature = "plot")]
-    if let Some(path) = &args.plot {
-        plot::write(path, &comparison)?;
-    }
+    let plotted = args.plot.as_ref().map_or(Ok(()), |path| plot::write(path, &comparison));
+    #[cfg(not(feature = "plot"))]
+    let plotted = Ok(());
     let notes = table::notes(&comparison);
     let printed = match args.json {
         true => json_line(&comparison),
@@ -136,7 +136,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
         () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
         () => ExitCode::SUCCESS,
     };
-    told(printed, status)
+    told(plotted.and(printed), status)
 }
 
 /// Measures everything, and prints what is known as soon as it is.
@@ -194,11 +194,12 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
             let known = comparison.results.len();
             comparison.results.extend(result::of(&engines, combination, &rounds, failures));
             if let Err(error) = tell(table::newest(&comparison, known)) {
-                if comparison.results.iter().all(|result| result.consistent != Some(false)) {
+                if comparison.results.iter().all(|it| it.consistent != Some(false) && it.failure.is_none()) {
                     return Err(error);
                 }
                 // What was found counts, whoever can be told.
                 error.report(false);
+                bar.finish_and_clear();
                 return Ok(comparison);
             }
         }

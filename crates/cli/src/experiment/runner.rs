@@ -226,7 +226,7 @@ impl Runner {
             Way::Real => own::program().map_err(CliError::io(FIND))?,
             Way::Simulated => program.path.clone(),
         };
-        // EXPERIMENT-7. Before, too: what another program answers after hours would be none.
+        // EXPERIMENT-7, and before it runs, too: hours of another program would be for nothing.
         let is_own = || store::program(&path).is_ok_and(|checksum| checksum == program.checksum);
         let another = || format!("{} is another program by now, or gone; run it again", path.display());
         if !is_own() {

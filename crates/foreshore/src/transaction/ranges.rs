@@ -277,7 +277,8 @@ impl Transaction {
         self.cursor(table, .., Direction::Descending)?.next(self)
     }
 
-    /// Removes every key of a range; tells how many there were. If it fails, none is removed.
+    /// Removes every key of a range; tells how many there were. If it fails, none is removed. The gaps at both ends of
+    /// the range are locked, too: who inserts into one of them waits until this transaction has ended.
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation) and of [every

@@ -189,8 +189,7 @@ impl Detector {
                 break;
             }
         }
-        // The last first: its victim may stand in earlier ones, too.
-        let resolved = cycles.into_iter().rev().filter(|(victim, cycle)| {
+        let resolved = cycles.into_iter().filter(|(victim, cycle)| {
             // LOCK-7: somebody may have gone meanwhile for another reason.
             cycle::stands(manager, cycle) && self.resolve(manager, *victim, cycle)
         });

@@ -9,8 +9,7 @@ use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::time::{Duration, Instant};
 
 use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, wish::Begun};
-use crate::deadlock::KeyBytes;
-use crate::deadlock::Pause;
+use crate::deadlock::{KeyBytes, Pause};
 use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};

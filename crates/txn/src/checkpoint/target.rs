@@ -74,7 +74,7 @@ impl Target {
         self.interval.store(self.most.min(interval), Ordering::Relaxed);
     }
 
-    /// What a recovery would take from a redo horizon on.
+    /// What a recovery would take from a redo horizon on, but for undoing what was open.
     pub(crate) fn estimate(&self, redo: Lsn, tail: Lsn) -> Duration {
         let bytes = u128::from(tail.0.saturating_sub(redo.0));
         Duration::from_nanos(u64::try_from(bytes * u128::from(self.cost) / 1024).unwrap_or(u64::MAX))
