@@ -76,9 +76,11 @@ impl TableInfo {
         &self.0.meta
     }
 
-    /// Whether both are the same table: neither a copy in another database nor what was made anew under its name.
-    pub fn is_same(&self, other: &TableInfo) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+    /// A number that no other table has while there is a handle of this one: neither a copy in another database nor
+    /// what was made anew under its name.
+    #[inline]
+    pub fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Whether the table was dropped. Exact for whoever holds a lock on it.

@@ -286,7 +286,8 @@ fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Re
     let mut rows = Vec::new();
     for cell in cells {
         let measured = experiment.measure(cell, stage, &bar)?;
-        let told = bar.suspend(|| measured.iter().filter(|_| tell).try_for_each(|row| line(text(row))));
+        let tell_all = || measured.iter().try_for_each(|row| line(text(row)));
+        let told = if tell { bar.suspend(tell_all) } else { Ok(()) };
         rows.extend(measured);
         if let Err(error) = told {
             if rows.iter().all(|row| row.consistent) {

@@ -1,8 +1,8 @@
 //! What a plan names, in the order in which it was named.
 
-use std::{borrow::Cow, collections::BTreeMap, ops::Range};
+use std::{borrow::Cow, ops::Range};
 
-use foreshore_base::{TableId, key::Key, limits::MAX_KEY_BYTES};
+use foreshore_base::{Places, key::Key, limits::MAX_KEY_BYTES};
 use foreshore_txn::{Direction, IntentMode, LockKind, TableInfo};
 
 use crate::{
@@ -20,9 +20,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Steps<'d> {
     tables: Vec<Table<'d>>,
-    /// Where those are that were found, and by which kind of name, of more than [`FEW_TABLES`]; nothing of fewer. Those
-    /// that are not there yet are looked for among all.
-    places: BTreeMap<(TableId, bool), usize>,
+    /// Where those are that were found, by [`Table::found`]. Those that are not there yet are looked for among all.
+    places: Places<Option<(usize, bool)>>,
     bytes: Vec<u8>,
     steps: Vec<Step>,
 }
@@ -40,6 +39,19 @@ enum Table<'d> {
 }
 
 impl Table<'_> {
+    /// What it is found by, if it is there.
+    fn found(&self) -> Option<(usize, bool)> {
+        match self {
+            Table::Found { info, encoded } => Some((info.identity(), *encoded)),
+            Table::Absent { .. } => None,
+        }
+    }
+
+    fn is_absent<K: Key, V: Value>(&self, table: &TableDefinition<'_, K, V>) -> bool {
+        matches!(self, Table::Absent { name, key_type, value_type }
+            if name == table.name() && *key_type == K::type_name() && *value_type == V::type_name())
+    }
+
     fn into_owned(self) -> Table<'static> {
         match self {
             Table::Found { info, encoded } => Table::Found { info: Cow::Owned(info.into_owned()), encoded },
@@ -96,8 +108,8 @@ impl Step {
     }
 }
 
-/// Tables that each step is compared with; so many are kept for another plan at most.
-const FEW_TABLES: usize = 16;
+/// Tables that are kept for another plan at most.
+const KEPT_TABLES: usize = 16;
 
 impl<'d> Steps<'d> {
     pub(super) fn is_empty(&self) -> bool {
@@ -153,19 +165,12 @@ impl<'d> Steps<'d> {
         table: &TableDefinition<'_, K, V>,
     ) -> Result<usize> {
         let found = database.inner().find_table(table)?;
-        let is_same = |known: &Table<'d>| match (known, &found) {
-            (Table::Found { info, encoded }, Some(found)) => {
-                *encoded == table.encoded && info.is_same(&found.info)
+        let place = match &found {
+            Some(found) => {
+                let found = Some((found.info.identity(), table.encoded));
+                self.places.place(&self.tables, found, Table::found)
             }
-            (Table::Absent { name, key_type, value_type }, None) => {
-                name == table.name() && *key_type == K::type_name() && *value_type == V::type_name()
-            }
-            _ => false,
-        };
-        let noted = found.as_ref().filter(|_| self.tables.len() > FEW_TABLES);
-        let place = match noted {
-            Some(found) => self.places.get(&(found.info.id(), table.encoded)).copied(),
-            None => self.tables.iter().position(is_same),
+            None => self.tables.iter().position(|known| known.is_absent(table)),
         };
         if let Some(place) = place {
             return Ok(place);
@@ -182,21 +187,8 @@ impl<'d> Steps<'d> {
                 value_type: V::type_name(),
             },
         });
-        if self.tables.len() > FEW_TABLES {
-            self.note_places();
-        }
+        self.places.note_last(&self.tables, Table::found);
         Ok(self.tables.len() - 1)
-    }
-
-    /// Another table has come.
-    #[cold]
-    fn note_places(&mut self) {
-        let noted = if self.tables.len() == FEW_TABLES + 1 { 0 } else { self.tables.len() - 1 };
-        for (place, table) in self.tables.iter().enumerate().skip(noted) {
-            if let Table::Found { info, encoded } = table {
-                self.places.insert((info.id(), *encoded), place);
-            }
-        }
     }
 
     pub(crate) fn into_owned(self) -> Steps<'static> {
@@ -208,8 +200,8 @@ impl<'d> Steps<'d> {
     /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
         self.tables.retain(|table| matches!(table, Table::Found { info, .. } if !info.is_dropped()));
-        self.tables.truncate(FEW_TABLES);
-        self.places.clear();
+        self.tables.truncate(KEPT_TABLES);
+        self.places.note_all(&self.tables, Table::found);
         self.bytes.clear();
         self.steps.clear();
         self

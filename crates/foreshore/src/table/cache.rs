@@ -230,7 +230,7 @@ mod tests {
             });
             let (number, table) = cache.find("table").unwrap();
             assert_eq!(number, round as usize);
-            assert!(cache.by_id(table.info.id()).unwrap().is_same(&table.info));
+            assert_eq!(cache.by_id(table.info.id()).unwrap().identity(), table.info.identity());
             assert!(db.drop_table("table").unwrap());
             assert!(cache.find("table").is_none());
         }

@@ -189,11 +189,12 @@ impl Detector {
                 break;
             }
         }
-        let resolved = cycles.into_iter().filter(|(victim, cycle)| {
+        let mut resolved = false;
+        for (victim, cycle) in cycles {
             // LOCK-7: somebody may have gone meanwhile for another reason.
-            cycle::stands(manager, cycle) && self.resolve(manager, *victim, cycle)
-        });
-        if resolved.count() == 0 {
+            resolved |= cycle::stands(manager, &cycle) && self.resolve(manager, victim, &cycle);
+        }
+        if !resolved {
             WaitCounters::add(&manager.counters.suspicions_refuted);
         }
     }
