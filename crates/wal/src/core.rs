@@ -96,7 +96,7 @@ pub(crate) struct Core {
     gate: AtomicU8,
     /// The first failure; set before the gate says `POISONED`.
     cause: OnceLock<String>,
-    /// The ring is more than half full: the writer shall write.
+    /// There is enough in the ring for the writer to write it.
     write_wanted: AtomicBool,
     /// The flusher sleeps until an append wakes it.
     doze: Doze,

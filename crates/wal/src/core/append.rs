@@ -23,6 +23,9 @@ use crate::{
 /// segment and the next one's header.
 const KEPT_FOR_MARKS_BYTES: u64 = SEGMENT_HEADER_BYTES + 3 * padded(MARK_BYTES);
 
+/// The writer begins when a quarter of the ring is full: the rest is there for as long as the disk stands still.
+const WRITTEN_FROM: u64 = 4;
+
 /// A claimed place. Dropped before it is published, it poisons: the flusher could never pass it.
 pub(super) struct Claim<'a> {
     core: &'a Core,
@@ -109,7 +112,7 @@ impl Core {
         if self.doze.is_on() {
             self.wake_dozing();
         }
-        if taken > self.ring.bytes() / 2 && !self.write_wanted.load(Ordering::Relaxed) {
+        if taken > self.ring.bytes() / WRITTEN_FROM && !self.write_wanted.load(Ordering::Relaxed) {
             self.want_write();
         }
         // Relaxed: ordered by the tail, behind which this thread has claimed (WAL-18).
