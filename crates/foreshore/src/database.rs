@@ -31,7 +31,7 @@ use crate::{
     report::{Stats, VerifyReport},
     retention::LogRetention,
     table::{TableCache, TableDescription},
-    transact::{self, Session, TransactOptions},
+    transact::{self, Places, Session, TransactOptions},
     transaction::Transaction,
 };
 use builder::Builder;
@@ -53,6 +53,7 @@ pub(crate) struct Inner {
     /// What lets transactions in, unless the options say that nothing does.
     pub(crate) admission: Option<Admission>,
     pub(crate) log_turns: LogTurns,
+    pub(crate) places: Places,
     pub(crate) path: PathBuf,
     /// The threads of partitioned execution, from their first transaction on: every submission looks, so it is no
     /// mutex.
@@ -131,8 +132,8 @@ impl Database {
     /// # Errors
     /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline, and
     /// [`Error::LockTimeout`] if it was refused a wait for as long as it may last; what
-    /// [`Database::begin`] and [`Transaction::commit`] fail with. After any but [`Error::OutcomeUnknown`] nothing of it
-    /// is committed.
+    /// [`Database::begin`] (with [`Error::TooManyTransactions`] not before it has waited for 10 s for one to end) and
+    /// [`Transaction::commit`] fail with. After any but [`Error::OutcomeUnknown`] nothing of it is committed.
     #[track_caller]
     pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(&TransactOptions::default(), body)

@@ -1,6 +1,7 @@
 //! Running a transaction again when it was the victim of a deadlock, or one of several that filled the log together.
 
 mod attempts;
+mod place;
 
 use std::panic::Location;
 
@@ -16,7 +17,6 @@ use crate::{
     admission::Admission,
     database::Database,
     error::{Error, Result, Victim},
-    log_turn::LogTurns,
     nested,
     plan::{self, Execution, Planner},
     transaction::{Transaction, TransactionAge},
@@ -24,6 +24,7 @@ use crate::{
 
 pub(crate) use attempts::Failures;
 use attempts::{Attempts, Next, wants_log};
+pub(crate) use place::{Places, Search};
 
 /// [`TransactOptions::retries`] from which on those runs do not count that were only refused a wait (DB-12).
 const VICTIMS: u32 = 1000;
@@ -57,8 +58,9 @@ pub struct TransactOptions {
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
     /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
-    /// begun, and then for its place among those that are open (10 s at most). Once it has passed, whatever would wait
-    /// fails, and a victim is not run again; what waits for nobody goes on. Default: as long as it takes.
+    /// begun, and for its place among those that are open (10 s at most; [`Database::begin`] does not wait for that).
+    /// Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody goes on.
+    /// Default: as long as it takes.
     pub deadline: Option<Duration>,
     /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`]: `Some(Duration::ZERO)` is to
     /// fail at once, `Some(Duration::MAX)` to wait for as long as it takes. What [`Database::transact`] runs again
@@ -183,12 +185,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Where those who were refused for want of log are given turns; as above, a pipeline does not wait.
-    fn log_turns(&self) -> Option<&'a LogTurns> {
-        match *self {
-            Session::Alone(database) => Some(&database.inner().log_turns),
-            Session::Pipeline(..) => None,
-        }
+    /// Whether its transactions wait before they begin, for a turn or for a place.
+    fn waits(&self, options: &TransactOptions) -> bool {
+        matches!(self, Session::Alone(_)) && !options.no_wait
     }
 
     fn database(&self) -> &'a Database {
@@ -230,17 +229,24 @@ pub(crate) fn run<R, C>(
     let deadline = options.deadline_from_now();
     // Planned transactions are not in each other's way, and a transaction that does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
-    let log_turns = session.log_turns().filter(|_| !options.no_wait);
+    let log_turns = session.waits(options).then(|| &session.database().inner().log_turns);
     let mut attempts =
         Attempts::new(session.database(), options, deadline, log_turns, session.read_mode(options));
+    let places = session.waits(options).then(|| &session.database().inner().places);
     let mut age = options.given_age();
+    let at = Location::caller();
     loop {
         attempts.wait_for_log(session.engine());
         // DB-9: before it has any lock.
         let mut permit = admission.and_then(|admission| admission.enter(age, deadline));
         // What is planned locks what it reads, whatever the mode.
         let reads = if planner.is_none() { attempts.read_mode() } else { ReadMode::Locking };
-        let mut tx = session.begin(options, reads, deadline, age, None)?;
+        let mut begin = || session.begin(options, reads, deadline, age, Some(at));
+        let mut tx = match places {
+            // Others may go on while it waits for a place.
+            Some(places) => places.begin(deadline, begin, || drop(permit.take()))?,
+            None => begin()?,
+        };
         if planner.is_none() {
             tx.txn().set_read_mode(reads);
         }

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, RefusedLock, Result},
     nested,
     plan::{Planner, Steps},
-    transact::{self, Failures, Run, Session, TransactOptions},
+    transact::{self, Failures, Run, Search, Session, TransactOptions},
     transaction::Transaction,
 };
 
@@ -21,10 +21,6 @@ use crate::{
 /// has more to do; or of what is in the way of making one; or whether the log is somebody's alone, or too many
 /// transactions are open.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// How long it waits at most, if its deadline does not come before, where too many transactions are open: prepared ones
-/// may be so for ever.
-const PLACE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a run ends that was refused a table; nobody is told.
 const REFUSED: &str = "a table cannot be made yet";
@@ -78,8 +74,8 @@ pub(super) struct Task<C: Client> {
     refused: Option<Instant>,
     /// Since when it lets somebody pass who has the log alone.
     lets_pass: Option<Instant>,
-    /// Since when too many transactions are open.
-    finds_no_place: Option<Instant>,
+    /// For a place among the transactions that are open.
+    place: Search,
     /// What is to be done when the locks have left.
     then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
@@ -121,7 +117,7 @@ impl<C: Client> Task<C> {
             failures: Failures::default(),
             refused: None,
             lets_pass: None,
-            finds_no_place: None,
+            place: Search::default(),
             then: None,
             told: false,
         }
@@ -153,7 +149,7 @@ impl<C: Client> Task<C> {
         self.patience_ends = self.patience.map(|most| Instant::now() + most);
         self.age = None;
         self.failures = Failures::default();
-        (self.refused, self.lets_pass, self.finds_no_place) = (None, None, None);
+        (self.refused, self.lets_pass, self.place) = (None, None, Search::default());
         Next::Again
     }
 
@@ -168,10 +164,8 @@ impl<C: Client> Task<C> {
 
     /// Whether it waits for others to end, so many of which are open that it could not begin.
     fn waits_for_a_place(&mut self) -> bool {
-        let now = Instant::now();
-        let since = *self.finds_no_place.get_or_insert(now);
-        let is_late = now >= since + PLACE_PATIENCE || self.begins_by().is_some_and(|by| now >= by);
-        !self.options.no_wait && !is_late
+        let by = self.begins_by();
+        !self.options.no_wait && self.place.goes_on(by)
     }
 
     /// Whether it is refused what is not free at once, and so would be what its last run has not given back yet.
@@ -195,7 +189,7 @@ impl<C: Client> Task<C> {
             Err(Error::TooManyTransactions { .. }) if self.waits_for_a_place() => return Ok(None),
             begun => begun?,
         };
-        (self.lets_pass, self.finds_no_place) = (None, None);
+        (self.lets_pass, self.place) = (None, Search::default());
         if self.is_within_body() {
             tx.note_within_body();
         }

@@ -14,6 +14,10 @@ use foreshore::{
         MAX_TRANSACTIONS, MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES,
     },
 };
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
 use foreshore_testkit::FaultyDisk;
 
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
@@ -223,6 +227,32 @@ fn transactions() {
     assert!(db.begin().is_err());
     open.drain(..).for_each(|tx| tx.commit().unwrap());
     assert_eq!(db.transact(|tx| tx.get(NUMBERS, 17)).unwrap(), Some(17));
+    goes_on(&db);
+}
+
+/// What runs in `transact` was refused at once, too, where more threads had transactions than there may be.
+#[test]
+fn transact_waits_for_a_place() {
+    let db = open_with(small());
+    goes_on(&db);
+    let mut open: Vec<_> = (0..MAX_TRANSACTIONS).map(|_| db.begin().unwrap()).collect();
+    let run = |options: &TransactOptions| db.transact_with(options, |tx| tx.put(NUMBERS, 17, 17));
+    let since = Instant::now();
+    let refused = run(&TransactOptions { no_wait: true, ..TransactOptions::default() }).unwrap_err();
+    assert!(matches!(refused, Error::TooManyTransactions { .. }), "{refused}");
+    let deadline = Duration::from_millis(300);
+    let refused =
+        run(&TransactOptions { deadline: Some(deadline), ..TransactOptions::default() }).unwrap_err();
+    assert!(matches!(refused, Error::TooManyTransactions { .. }), "{refused}");
+    assert!((deadline..Duration::from_secs(9)).contains(&since.elapsed()), "{:?}", since.elapsed());
+    thread::scope(|scope| {
+        let waits: Vec<_> = (0..8).map(|_| scope.spawn(|| run(&TransactOptions::default()))).collect();
+        thread::sleep(Duration::from_millis(100));
+        assert!(waits.iter().all(|thread| !thread.is_finished()));
+        open.truncate(MAX_TRANSACTIONS - 1);
+        assert!(waits.into_iter().all(|thread| thread.join().unwrap().is_ok()));
+    });
+    drop(open);
     goes_on(&db);
 }
 
