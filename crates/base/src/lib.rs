@@ -8,11 +8,13 @@ mod error;
 mod ids;
 pub mod key;
 pub mod limits;
+mod page_set;
 mod places;
 mod printable;
 mod tuple;
 
 pub use error::{CorruptionSite, Result, StorageError, is_disk_full};
 pub use ids::{FrameIndex, Lsn, PageId, SlotIndex, TableId, TxnId};
+pub use page_set::PageSet;
 pub use places::Places;
 pub use printable::Printable;

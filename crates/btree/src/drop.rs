@@ -5,11 +5,9 @@
 //! an inner node without children, and takes the pointer to it out of its parent; so what is left is a tree of pages at
 //! any time, though not one that a search could use. The root goes last.
 
-use std::collections::HashSet;
-
-use foreshore_base::{PageId, Result, SlotIndex, limits::MAX_TREE_LEVELS};
+use foreshore_base::{PageId, PageSet, Result, SlotIndex, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
-use foreshore_pages::{ExclusivePage, SlottedMut, SlottedView};
+use foreshore_pages::{ExclusivePage, PageWords, SlottedMut, SlottedView};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -168,15 +166,15 @@ impl BTree {
         }
     }
 
-    /// Counts what is left of a tree that is being taken apart, and names its pages. Nobody may go on with that
+    /// Counts what is left of a tree that is being taken apart, and shows its pages. Nobody may go on with that
     /// meanwhile.
-    pub fn remains(&self, visit: &mut dyn FnMut(PageId)) -> Result<Remains> {
+    pub fn remains(&self, visit: &mut dyn FnMut(PageId, &PageWords) -> Result<()>) -> Result<Remains> {
         let tree = self.tree();
         let mut remains = Remains::default();
         if !tree.has_root()? {
             return Ok(remains);
         }
-        let (mut met, mut work) = (HashSet::new(), vec![tree.root]);
+        let (mut met, mut work) = (PageSet::default(), vec![tree.root]);
         while let Some(id) = work.pop() {
             let page = tree.env.pool.shared(id)?;
             let view = page.view();
@@ -191,7 +189,7 @@ impl BTree {
             work.extend(
                 children.chain([view.foster_child(), view.leftmost_child()]).filter(|id| id.is_some()),
             );
-            visit(id);
+            visit(id, page.words())?;
         }
         Ok(remains)
     }

@@ -11,7 +11,7 @@ use foreshore_env::sync::{
 };
 use foreshore_latch::Patience;
 use foreshore_lock::Mode;
-use foreshore_pages::{NodeHeader, PageBuilder};
+use foreshore_pages::{NodeHeader, PageBuilder, PageWords};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -180,15 +180,15 @@ impl BTree {
 
     /// Walks the whole tree and checks it; adds what it counts to `report`. Nobody may change the tree meanwhile.
     pub fn verify(&self, report: &mut VerifyReport) -> Result<()> {
-        verify::verify(&self.tree(), report, &mut |_| {}, &mut Err)
+        verify::verify(&self.tree(), report, &mut |_, _| Ok(()), &mut Err)
     }
 
-    /// As [`BTree::verify`], and names every page that is sound; `damage` is told of the others, and the walk goes on
+    /// As [`BTree::verify`], and shows every page that is sound; `damage` is told of the others, and the walk goes on
     /// beside them: what lies below a damaged page is not met.
     pub fn examine(
         &self,
         report: &mut VerifyReport,
-        visit: &mut dyn FnMut(PageId),
+        visit: &mut dyn FnMut(PageId, &PageWords) -> Result<()>,
         damage: &mut dyn FnMut(StorageError),
     ) -> Result<()> {
         let mut note = |error| {
@@ -200,7 +200,11 @@ impl BTree {
 
     /// Names every page of the tree, checking it on the way. Nobody may change the tree meanwhile.
     pub fn pages(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
-        verify::verify(&self.tree(), &mut VerifyReport::default(), visit, &mut Err)
+        let mut visit = |page, _: &PageWords| {
+            visit(page);
+            Ok(())
+        };
+        verify::verify(&self.tree(), &mut VerifyReport::default(), &mut visit, &mut Err)
     }
 
     /// The highest id of a long value in the overflow table with this root; 0 when there is none.

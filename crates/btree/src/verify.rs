@@ -1,8 +1,8 @@
 //! Verification: a walk over the whole tree that believes nothing (BTREE-2).
 
-use std::collections::HashSet;
-
-use foreshore_base::{PageId, Result, SlotIndex, StorageError, limits::MAX_TREE_LEVELS, limits::PAGE_BYTES};
+use foreshore_base::{
+    PageId, PageSet, Result, SlotIndex, StorageError, limits::MAX_TREE_LEVELS, limits::PAGE_BYTES,
+};
 use foreshore_pages::{NodeHeader, PAGE_HEADER_BYTES, PageBuffer, PageWords, SlottedView};
 
 use crate::{
@@ -49,17 +49,17 @@ struct Expected {
     foster: bool,
 }
 
-/// Walks the tree, calls `visit` for each of its pages, and checks
+/// Walks the tree, calls `visit` for each of its pages that is sound, with its content, and checks
 /// - of each page: checksum and page id (the pool does), table, level, spare bits, heap, order of keys, fences, prefix;
 /// - of each pointer: that what it leads to has the fences that the separators around the pointer say, on both sides,
 ///   through foster chains too; that levels go down by one; that no page is met twice.
 ///
-/// `damage` is told of each page that is damaged; the walk goes on beside it. Its error ends the walk, and so does any
-/// other than damage.
+/// `damage` is told of each page that is damaged; the walk goes on beside it. Its error ends the walk, and so does that of
+/// `visit`, and any other than damage.
 pub(crate) fn verify(
     tree: &Tree<'_>,
     report: &mut VerifyReport,
-    visit: &mut dyn FnMut(PageId),
+    visit: &mut dyn FnMut(PageId, &PageWords) -> Result<()>,
     damage: &mut dyn FnMut(StorageError) -> Result<()>,
 ) -> Result<()> {
     let root_level = match tree.env.pool.shared(tree.root) {
@@ -72,14 +72,14 @@ pub(crate) fn verify(
     }
     report.trees += 1;
     report.levels = report.levels.max(u64::from(root_level) + 1);
-    let mut met = HashSet::new();
+    let mut met = PageSet::default();
     let mut work = vec![Expected { page: tree.root, level: root_level, low: None, end: None, foster: false }];
     let words = PageWords::default();
     while let Some(expected) = work.pop() {
         match check_page(tree, expected, &words, &mut met, &mut work) {
             Ok(expected) => {
                 count(SlottedView::new(&words), &expected, report);
-                visit(expected.page);
+                visit(expected.page, &words)?;
             }
             Err(error @ StorageError::Corrupted { .. }) => damage(error)?,
             Err(error) => return Err(error),
@@ -93,7 +93,7 @@ fn check_page(
     tree: &Tree<'_>,
     expected: Expected,
     words: &PageWords,
-    met: &mut HashSet<PageId>,
+    met: &mut PageSet,
     work: &mut Vec<Expected>,
 ) -> Result<Expected> {
     let page = expected.page;
@@ -182,6 +182,7 @@ fn follow(view: SlottedView<'_>, expected: &Expected, work: &mut Vec<Expected>) 
     if level == 0 {
         return;
     }
+    let first = work.len();
     let mut child = (view.leftmost_child(), expected.low.clone());
     for slot in (0..view.slot_count()).map(SlotIndex) {
         let separator = node::key_of(view, slot);
@@ -195,4 +196,6 @@ fn follow(view: SlottedView<'_>, expected: &Expected, work: &mut Vec<Expected>) 
         child = (view.child(slot), Some(separator));
     }
     work.push(Expected { page: child.0, level: level - 1, low: child.1, end: high, foster: false });
+    // The last one is the next: the system reads ahead in the order in which most trees lie in their files.
+    work[first..].reverse();
 }

@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
+use foreshore_base::{Lsn, PageId, PageSet, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, VerifyReport as TreeReport};
 use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
 use foreshore_lock::IntentMode;
+use foreshore_pages::PageWords;
 
 use crate::{
     catalog::without_locks, core::Core, engine::Engine, error::TxnError, insist::insist, options::Durability,
@@ -99,29 +100,28 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
 type Images = BTreeMap<Lsn, PageId>;
 
 fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> Result<()> {
-    let (mut owners, mut damaged) = (BTreeMap::new(), false);
+    let (mut met, mut damaged) = (PageSet::default(), false);
     let tables = core.catalog.all();
     report.tables = tables.len() as u64;
     let overflow = BTree::open(&core.trees, TableId::OVERFLOW, core.catalog.overflow_root());
     let own = [("catalogue", core.catalog.tree()), ("overflow", &overflow)];
     let users = tables.iter().map(|table| (table.name(), table.tree()));
     for (name, tree) in own.into_iter().chain(users) {
-        let (mut pages, mut damage, mut counted) = (Vec::new(), Vec::new(), report.trees);
-        tree.examine(&mut counted, &mut |page| pages.push(page), &mut |error| damage.push(error))?;
+        let (mut damage, mut counted) = (Vec::new(), report.trees);
+        let mut visit =
+            |page, words: &PageWords| check_page(core, name, (page, words), &mut met, images, report);
+        tree.examine(&mut counted, &mut visit, &mut |error| damage.push(error))?;
         report.trees = counted;
         damaged |= !damage.is_empty();
         for error in damage {
             report.problem(format!("table {name}: {error}"));
         }
-        for page in pages {
-            check_page(core, name, page, &mut owners, images, report)?;
-        }
     }
     let mut dropped_values = 0;
     for (table, dropped) in core.catalog.dropped() {
-        let name = "(dropped)";
-        let mut pages = Vec::new();
-        let remains = BTree::open(&core.trees, table, dropped.root).remains(&mut |page| pages.push(page));
+        let mut visit =
+            |page, words: &PageWords| check_page(core, "(dropped)", (page, words), &mut met, images, report);
+        let remains = BTree::open(&core.trees, table, dropped.root).remains(&mut visit);
         match report.note(remains)? {
             Some(remains) => dropped_values += remains.long_values,
             None => damaged = true,
@@ -132,14 +132,11 @@ fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> R
                 dropped.name
             ));
         }
-        for page in pages {
-            check_page(core, name, page, &mut owners, images, report)?;
-        }
     }
     if !damaged {
         check_long_values(&overflow, dropped_values, report)?;
     }
-    check_free_space(core, &owners, damaged, report)
+    check_free_space(core, &met, damaged, report)
 }
 
 /// The chunks of each long value are without gap, and there are as many long values as records that refer to one.
@@ -176,23 +173,22 @@ fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) 
 }
 
 /// One page of a tree: in one tree once, marked as in use, and no newer than the log, nor its image newer than itself.
-fn check_page<'a>(
+fn check_page(
     core: &Core,
-    name: &'a str,
-    page: PageId,
-    owners: &mut BTreeMap<PageId, &'a str>,
+    name: &str,
+    (page, words): (PageId, &PageWords),
+    met: &mut PageSet,
     images: &mut Images,
     report: &mut VerifyReport,
 ) -> Result<()> {
-    if let Some(other) = owners.insert(page, name) {
-        report.problem(format!("page {page} is in the tables {other} and {name}, or twice in one"));
+    if !met.insert(page) {
+        report.problem(format!("page {page} of table {name} is in another table, too, or twice in this one"));
     }
     let allocated = core.pool.is_allocated(page);
     if report.note(allocated)? == Some(false) {
         report.problem(format!("page {page} of table {name} is marked as free"));
     }
-    let lsns = core.pool.shared(page).map(|page| (page.lsn(), page.words().image_lsn()));
-    let Some((lsn, image)) = report.note(lsns)? else { return Ok(()) };
+    let (lsn, image) = (words.lsn(), words.image_lsn());
     if lsn >= core.log.tail() {
         report.problem(format!("page {page} of table {name} has LSN {lsn}, behind the end of the log"));
     } else if image > lsn {
@@ -208,15 +204,10 @@ fn check_page<'a>(
 
 /// Every page that is in use belongs to a table. Behind a damaged page are others that the walk did not come to: they
 /// are one problem, not one each.
-fn check_free_space(
-    core: &Core,
-    owners: &BTreeMap<PageId, &str>,
-    damaged: bool,
-    report: &mut VerifyReport,
-) -> Result<()> {
+fn check_free_space(core: &Core, met: &PageSet, damaged: bool, report: &mut VerifyReport) -> Result<()> {
     let mut leaked = Vec::new();
     let visited = core.pool.visit_allocated(&mut |page| {
-        if !owners.contains_key(&page) {
+        if !met.contains(page) {
             leaked.push(page);
         }
     });

@@ -221,7 +221,7 @@ mod tests {
 
     fn ghosts(engine: &Arc<Engine>) -> u64 {
         let mut report = foreshore_btree::VerifyReport::default();
-        engine.core().long_values().examine(&mut report, &mut |_| {}, &mut |_| {}).unwrap();
+        engine.core().long_values().examine(&mut report, &mut |_, _| Ok(()), &mut |_| {}).unwrap();
         report.ghosts
     }
 
