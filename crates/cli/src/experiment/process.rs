@@ -90,13 +90,14 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     })
 }
 
-/// How long a process that was not waited for yet has computed: user and system time, in hundredths of a second
-/// (`proc(5)`: the fourteenth and fifteenth field of `stat`, the second of which, in brackets, may have spaces in it).
+/// How long a process that was not waited for yet has computed, and those that it has started and waited for, as
+/// `simulate bench elr` does each run: user and system time of both, in hundredths of a second (`proc(5)`: the
+/// fourteenth to seventeenth field of `stat`, the second of which, in brackets, may have spaces in it).
 fn computed(child: &Child) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
-    Some((ticks()? + ticks()?) as f64 / 100.0)
+    Some((ticks()? + ticks()? + ticks()? + ticks()?) as f64 / 100.0)
 }
 
 /// The exit status; `None` if a signal ended it. `computed_seconds`: what it had computed just before it ended.
@@ -168,6 +169,17 @@ mod tests {
             "{computed:?}"
         );
         assert!(!cfg!(target_os = "linux") || computed.is_some());
+    }
+
+    /// Experiments all of whose runs have processes of their own had taken no time at all.
+    #[test]
+    fn what_it_has_started_computed_for_it_too() {
+        let script = "sh -c 'i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done'; echo '{}'";
+        let computed = shell(script, false).ok().unwrap().computed_seconds;
+        assert!(
+            !cfg!(target_os = "linux") || computed.is_some_and(|seconds| seconds >= 0.05),
+            "{computed:?}"
+        );
     }
 
     #[test]
