@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{self, Read},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -54,8 +54,14 @@ pub(super) fn run(
         .spawn()
         .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     // Read beside the wait, so that a full pipe holds nobody up.
-    let out = reader(child.stdout.take());
-    let err = reader(child.stderr.take());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let readers = reader(out).and_then(|out| Ok((out, reader(err)?)));
+    let (out, err) = readers.map_err(|error| {
+        // Nobody reads what it tells. It has ended already if these fail.
+        let _ = child.kill();
+        let _ = child.wait();
+        format!("cannot start a thread that reads what it tells: {error}")
+    })?;
     let mut computed_seconds = None;
     // Of one that was ended nothing is read to its end: what it has started may have its pipes, and
     // compute, for as long as it likes (`simulate bench` starts itself for some machines; `again.rs`).
@@ -79,8 +85,8 @@ pub(super) fn run(
     }
 }
 
-fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
+fn reader(pipe: Option<impl Read + Send + 'static>) -> io::Result<thread::JoinHandle<String>> {
+    thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         if let Some(pipe) = pipe {
             // What was read before an error is all there is.

@@ -177,23 +177,33 @@ impl Runner {
         let failures = Mutex::new(BTreeMap::new());
         let trouble = Mutex::new(None);
         for (way, jobs) in [(Way::Real, 1), (Way::Simulated, jobs)] {
-            let rest = Mutex::new(runs.iter().filter(|run| run.way == way));
+            let of_way = || runs.iter().filter(|run| run.way == way);
+            let rest = Mutex::new(of_way());
+            let work = || {
+                loop {
+                    let Some(run) = rest.lock().next() else { break };
+                    if self.stop.load(Ordering::Relaxed) || trouble.lock().is_some() {
+                        break;
+                    }
+                    match self.run(run) {
+                        Ok(Ok(())) => {}
+                        Ok(Err(why)) => drop(failures.lock().insert(run.command(), why)),
+                        Err(error) => drop(trouble.lock().replace(error)),
+                    }
+                    self.tell(run);
+                }
+            };
             thread::scope(|scope| {
-                for _ in 0..jobs {
-                    scope.spawn(|| {
-                        loop {
-                            let Some(run) = rest.lock().next() else { break };
-                            if self.stop.load(Ordering::Relaxed) || trouble.lock().is_some() {
-                                break;
-                            }
-                            match self.run(run) {
-                                Ok(Ok(())) => {}
-                                Ok(Err(why)) => drop(failures.lock().insert(run.command(), why)),
-                                Err(error) => drop(trouble.lock().replace(error)),
-                            }
-                            self.tell(run);
+                for job in 0..jobs.min(of_way().count()) {
+                    match thread::Builder::new().spawn_scoped(scope, work) {
+                        Ok(_) => {}
+                        Err(error) if job == 0 => {
+                            let told = CliError::io("start a thread that runs commands")(error);
+                            trouble.lock().replace(told);
                         }
-                    });
+                        // Those that there are do it all.
+                        Err(_) => break,
+                    }
                 }
             });
         }

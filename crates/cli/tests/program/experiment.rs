@@ -112,6 +112,30 @@ fn what_cannot_be_run_says_why() {
     }
 }
 
+/// A panic told nothing of it.
+#[test]
+fn threads_that_cannot_be_started_are_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    // Beside the main thread: the one that awaits interruptions, the one that runs commands, and two that read.
+    for (can_be_started, what) in
+        [(1, "a thread that runs commands"), (2, "a thread that reads"), (3, "a thread that reads")]
+    {
+        let shell = format!(
+            "ulimit -v {} && exec \"$0\" experiment run 4.6 --json",
+            can_be_started * (1 << 20) + (1 << 19)
+        );
+        let output = Command::new("sh")
+            .args(["-c", &shell, env!("CARGO_BIN_EXE_foreshore")])
+            .env("RUST_MIN_STACK", (1 << 30).to_string())
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let why = told(&output).to_string();
+        assert!(why.contains(&format!("cannot start {what}")), "{can_be_started}: {output:?}");
+    }
+}
+
 /// As by a build while experiments run for hours: their answers bore the name of the program that was there before.
 #[test]
 fn what_a_program_answers_that_is_another_by_then_is_no_answer() {
