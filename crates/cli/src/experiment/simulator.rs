@@ -97,9 +97,15 @@ fn check(path: PathBuf) -> Result<Simulator, CliError> {
     let words = ["simulate", "--seeds", "0", "--json"];
     let told = process::run(&path, &words, false, &env::temp_dir(), LONGEST, &AtomicBool::new(false));
     // One life and what came of it: any other program that ends well has not told that.
-    if !told.is_ok_and(|ended| ended.answer.pointer("/seed").is_some()) {
+    let why = match told {
+        Ok(ended) if ended.answer.pointer("/seed").is_some() => None,
+        Ok(_) => Some("it told of something else".to_owned()),
+        // What it would do next is not what the user does.
+        Err(why) => Some(why.lines().next().unwrap_or_default().to_owned()),
+    };
+    if let Some(why) = why {
         return Err(CliError::usage(
-            format!("{} does not simulate", path.display()),
+            format!("{} does not simulate: {why}", path.display()),
             "name the program that `cargo sim --version` makes: target/sim/release/foreshore",
         ));
     }
