@@ -6,10 +6,10 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     process,
 };
 
@@ -27,6 +27,13 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Where there is something other than a file: what a link leads to is not written, nor is the link replaced.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), CliError> {
     replace(path, content.as_ref()).map_err(CliError::io(format!("write {}", path.display())))
+}
+
+/// Whether [`write`] can write a file there, as far as can be told before hours of work: that is not made, and what is
+/// there stays as it is.
+pub(crate) fn try_write(path: &Path) -> Result<(), CliError> {
+    let part = begin(path).map(|(_, part)| part);
+    part.and_then(fs::remove_file).map_err(CliError::io(format!("write {}", path.display())))
 }
 
 /// Makes a directory and those above it, as far as they are missing, for their owner alone.
@@ -51,6 +58,15 @@ fn make_missing(path: &Path) -> io::Result<()> {
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (mut file, part) = begin(path)?;
+    file.set_permissions(Permissions::from_mode(MODE))
+        .and_then(|()| file.write_all(content))
+        .and_then(|()| fs::rename(&part, path))
+        .inspect_err(|_| _ = fs::remove_file(&part))
+}
+
+/// A new file beside the one of this path, and its own path.
+fn begin(path: &Path) -> io::Result<(File, PathBuf)> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
             return Err(refused("it is a symbolic link; name the file itself"));
@@ -67,11 +83,8 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     part.push(format!(".{}", process::id()));
     let part = path.with_file_name(part);
     // Does not follow a link either: what is there already is an error.
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&part)?;
-    file.set_permissions(Permissions::from_mode(MODE))
-        .and_then(|()| file.write_all(content))
-        .and_then(|()| fs::rename(&part, path))
-        .inspect_err(|_| _ = fs::remove_file(&part))
+    let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&part)?;
+    Ok((file, part))
 }
 
 fn refused(why: &str) -> io::Error {
@@ -100,7 +113,10 @@ mod tests {
         symlink(at("absent"), at("dangling")).unwrap();
         fs::create_dir(at("directory")).unwrap();
         for name in ["link", "dangling", "directory", "nowhere/file", ".."] {
-            assert!(write(&at(name), "content").is_err(), "{name}");
+            assert!(write(&at(name), "content").is_err() && try_write(&at(name)).is_err(), "{name}");
+        }
+        for name in ["new", "old", "absent"] {
+            try_write(&at(name)).unwrap();
         }
         assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
         assert!(at("link").is_symlink() && !at("absent").exists());

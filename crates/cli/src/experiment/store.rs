@@ -23,10 +23,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The store in `directory`, which is made if it is missing.
+    /// The store in `directory`, which is made if it is missing. That it takes no answers is told now, and not when the
+    /// first is there.
     pub(super) fn make(directory: &Path) -> Result<Store, CliError> {
         let folder = directory.join(ANSWERS);
         file::make_directory(&folder)?;
+        file::try_write(&folder.join("trial.json"))?;
         Ok(Store { folder })
     }
 

@@ -137,6 +137,22 @@ fn threads_that_cannot_be_started_are_an_error() {
     }
 }
 
+/// It was told when the first command had ended, which may take hours.
+#[test]
+fn where_no_answer_can_be_stored_nothing_is_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let simulator = directory.path().join("simulator");
+    fs::write(&simulator, "#!/bin/sh\n: > ran\n").unwrap();
+    fs::set_permissions(&simulator, fs::Permissions::from_mode(0o700)).unwrap();
+    // Nobody, not even root, makes a file there.
+    std::os::unix::fs::symlink("/proc", directory.path().join("answers")).unwrap();
+    let args = ["run", "2.8", "--out", ".", "--simulator", "./simulator"];
+    let output = experiment(&args, directory.path());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write ./answers/"), "{output:?}");
+    assert!(!directory.path().join("ran").exists());
+}
+
 /// As by a build while experiments run for hours: their answers bore the name of the program that was there before.
 #[test]
 fn what_a_program_answers_that_is_another_by_then_is_no_answer() {

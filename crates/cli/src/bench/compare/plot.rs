@@ -13,11 +13,11 @@ const COLUMNS: usize = 2;
 /// Width and height of a picture.
 const PICTURE: (u32, u32) = (560, 360);
 
-/// Whether there can be such a file. A run may take hours before it is written.
+/// Whether there can be such a file, and it can be written. A run may take hours before it is.
 pub(super) fn try_path(path: &Path) -> Result<(), CliError> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if directory.is_dir() && !path.is_dir() {
-        return Ok(());
+        return file::try_write(path);
     }
     let what = format!("cannot write a plot to {}", path.display());
     Err(CliError::usage(what, "name a file in a directory that exists"))
@@ -100,6 +100,20 @@ mod tests {
         assert_eq!(points(&one_less), points(&whole) - 1);
         let svg = draw(&one_less).unwrap();
         assert!(svg.contains("redb (runs failed)") && !svg.contains("foreshore (runs"), "{svg}");
+    }
+
+    /// It was told when all was measured.
+    #[test]
+    fn a_place_that_takes_no_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link.svg");
+        std::os::unix::fs::symlink("elsewhere.svg", &link).unwrap();
+        for path in
+            [link.as_path(), Path::new("/proc/plot.svg"), Path::new("/nowhere/plot.svg"), directory.path()]
+        {
+            assert!(try_path(path).is_err(), "{}", path.display());
+        }
+        assert!(try_path(&directory.path().join("plot.svg")).is_ok());
     }
 
     #[test]
