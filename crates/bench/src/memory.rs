@@ -125,6 +125,7 @@ pub fn measure_memory(
     if let Some(kib) = plan.kib.iter().find(|kib| !(1..=MOST_KIB).contains(*kib)) {
         return Err(BenchError::invalid(format!("lines lie among 1 to {MOST_KIB} KiB, not {kib}")));
     }
+    check_room(&plan.kib)?;
     if plan.bind {
         check_binding(2)?;
     }
@@ -163,6 +164,15 @@ pub fn measure_memory(
     }
     pairs.iter().try_for_each(|kind| measure(kind, None))?;
     Ok(MemoryReport { experiment: "memory", version: env!("CARGO_PKG_VERSION"), processors, rounds, results })
+}
+
+/// Refuses lines for which the system says that it has no memory: where it is asked for, the program would be aborted.
+/// A simulated machine has memory, and what is asked for here would move all that is asked for later.
+fn check_room(kib: &[usize]) -> Result<(), BenchError> {
+    let most = kib.iter().copied().max().filter(|_| !cfg!(foreshore_sim)).unwrap_or(0);
+    Vec::<u8>::new().try_reserve_exact(Lines::bytes(most)).map_err(|_| {
+        BenchError::invalid(format!("there is no memory for lines among {most} KiB; give fewer with --kib"))
+    })
 }
 
 /// Accesses by one thread to one word.

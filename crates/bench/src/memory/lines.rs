@@ -21,6 +21,12 @@ pub(super) struct Line {
 }
 
 impl Lines {
+    /// What so many KiB of them take, while they are made.
+    pub(super) fn bytes(kib: usize) -> usize {
+        let count = kib * 1024 / size_of::<Line>();
+        count * (size_of::<Line>() + size_of::<u32>() + size_of::<u64>())
+    }
+
     /// So many KiB of them, each of which has been accessed. They stand in one cycle.
     pub(super) fn new(kib: usize) -> Lines {
         let count = kib * 1024 / size_of::<Line>();

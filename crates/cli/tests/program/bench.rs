@@ -497,6 +497,16 @@ fn threads_that_cannot_be_started_are_an_error() {
     }
 }
 
+/// It was an abort.
+#[test]
+fn lines_for_which_there_is_no_memory_are_an_error() {
+    let shell = "ulimit -v 3000000; exec \"$0\" bench memory --access store --kib 256,16777216 --json";
+    let output = Command::new("sh").args(["-c", shell, env!("CARGO_BIN_EXE_foreshore")]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("16777216 KiB") && said.contains("--kib"), "{said}");
+}
+
 #[test]
 fn latches_report_a_result_for_each_combination() {
     let report = long_enough(
