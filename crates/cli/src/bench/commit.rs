@@ -270,11 +270,8 @@ pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>, tell: bool) -> Result
 
 fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
     let SharedArgs { threads, branches, accounts, seconds, rounds, quiet, .. } = *experiment.common;
-    if experiment.common.settings.iter().any(|(name, _)| name == experiment.option) {
-        let message = format!("--set {}=… is what this compares", experiment.option);
-        return Err(CliError::usage(message, "leave it out"));
-    }
     let cells = experiment.cells();
+    experiment.check(&cells)?;
     let bar = if !tell || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_length((cells.len() * experiment.sides.len() * usize::from(rounds)) as u64);
     if let Ok(style) = ProgressStyle::with_template("  measuring {bar:30} {pos} of {len} runs, {eta} left") {

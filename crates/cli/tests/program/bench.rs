@@ -278,6 +278,9 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
             "1..=1",
         ),
         ("bench elr --read-ratio 0.004", "whole percents"),
+        ("bench elr --zipf 1,3", "0..=2"),
+        ("bench elr --set log_latency=5ms", "use --log-latency"),
+        ("bench killpolicy --set pipeline_length=5", "use --pipeline-length"),
         ("bench ycsb --split", "--partitions"),
         ("bench tpcc --split", "--partitions"),
         ("bench tpcb --partitions 2", "leave out --partitions"),
@@ -289,6 +292,7 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         assert_eq!(output.status.code(), Some(2), "{arguments}: {}", text(&output.stdout));
         let message = text(&output.stderr);
         assert!(message.contains(part), "{arguments}: {part:?} is not in {message}");
+        assert!(output.stdout.is_empty(), "{arguments}: {}", text(&output.stdout));
     }
     for arguments in [
         "bench tpcb --branches 0 --json",

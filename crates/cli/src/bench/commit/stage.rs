@@ -66,6 +66,25 @@ impl Experiment<'_> {
         Ok(Some(self.trial(*cell, &self.sides[side], round)?))
     }
 
+    /// Refuses what would be refused when others have been measured for hours, and settings that would make something
+    /// else of a row than it says of itself.
+    pub(super) fn check(&self, cells: &[Cell<'_>]) -> Result<(), CliError> {
+        let is_set = |option: &str| self.common.settings.iter().any(|(name, _)| name == option);
+        if is_set(self.option) {
+            let message = format!("--set {}=… is what this compares", self.option);
+            return Err(CliError::usage(message, "leave it out"));
+        }
+        for (option, own) in [("log_latency", "--log-latency"), ("pipeline_length", "--pipeline-length")] {
+            if is_set(option) {
+                return Err(CliError::usage(
+                    format!("--set {option}=… would overrule {own}, by which rows are told"),
+                    format!("use {own}"),
+                ));
+            }
+        }
+        Ok(cells.iter().try_for_each(|cell| self.trial(*cell, &self.sides[0], 0).map(drop))?)
+    }
+
     /// One side, once.
     pub(super) fn trial(&self, cell: Cell<'_>, side: &str, round: u16) -> Result<Trial, BenchError> {
         let SharedArgs { threads, branches, accounts, pipeline_length, seconds, warm_up, seed, .. } =
