@@ -41,6 +41,19 @@ fn intent_locks_end_soon_without_being_told() {
     assert_eq!((transactions, results.map(Vec::len)), (Some(10_000), Some(16)));
 }
 
+/// Comparisons took three seconds for each combination, and so an hour and more, without a word.
+#[cfg(foreshore_sim)]
+#[test]
+fn virtual_time_is_short_if_nothing_else_is_said() {
+    let all = "dreadlocks nodeadlock keyrange ladder locks latch granularity elr killpolicy";
+    for what in all.split(' ') {
+        let help = String::from_utf8(simulate(&["bench", what, "--help"]).stdout).unwrap();
+        let option = help.split_once("--seconds <S>").unwrap().1;
+        let default = option.split_once("[default: ").unwrap().1.split(']').next().unwrap();
+        assert!(default.parse::<f64>().unwrap() <= 0.1, "{what}: {default}");
+    }
+}
+
 /// The commands of all pages.
 #[cfg(foreshore_sim)]
 #[test]

@@ -19,27 +19,34 @@ use crate::{
     bench::{
         any_name, names, parse_measured, parse_seconds, parse_setting,
         progress::Progress,
+        rounds::ROUNDS,
         text::{write_failures, write_verdict, written},
     },
     directory::Directory,
     output::{CliError, json_line, judged, line},
 };
 
+/// How long a combination is measured, and runs before, if nothing else is said; virtual time is dear.
+const SECONDS: &str = if cfg!(foreshore_sim) { "0.02" } else { "3" };
+const WARM_UP: &str = if cfg!(foreshore_sim) { "0.005" } else { "0.2" };
+/// A simulated machine has a core for each thread, if it is not told otherwise.
+const THREADS: &str = if cfg!(foreshore_sim) { "1,2,8,32" } else { "1,2,8,32,128,500" };
+
 /// How variants are compared, whatever they are.
 #[derive(Args)]
 pub(crate) struct ComparisonArgs {
     /// Numbers of threads, each measured by itself.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8,32,128,500",
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = THREADS,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
-    /// How long each combination is measured, all rounds together.
-    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
+    /// How long each combination is measured, all rounds together [simulated: 0.02].
+    #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
     seconds: Duration,
-    /// Rounds in turn; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Rounds in turn; the median counts [simulated: 1].
+    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// How long to run before measuring, in each round.
-    #[arg(long, value_name = "S", default_value = "0.2", value_parser = parse_seconds)]
+    /// How long to run before measuring, in each round [simulated: 0.005].
+    #[arg(long, value_name = "S", default_value = WARM_UP, value_parser = parse_seconds)]
     warm_up: Duration,
     /// What a commit waits for: the disk, or nothing.
     #[arg(long, default_value = "lazy", value_parser = names::<Durability>(&["sync", "lazy"]))]

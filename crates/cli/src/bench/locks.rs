@@ -21,6 +21,9 @@ use crate::{
     output::{CliError, judged, line},
 };
 
+/// How long a combination is measured if nothing else is said; virtual time is dear.
+const SECONDS: &str = if cfg!(foreshore_sim) { "0.001" } else { "0.3" };
+
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LocksArgs {
@@ -53,7 +56,7 @@ pub(crate) struct LocksArgs {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// How long each combination is measured, all rounds together.
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_measured)]
+    #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
     seconds: Duration,
     /// Run this many transactions of one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// In how many rounds something is measured if nothing else is said; virtual time is the same in each.
-const ROUNDS: u16 = if cfg!(foreshore_sim) { 1 } else { 3 };
+pub(super) const ROUNDS: u16 = if cfg!(foreshore_sim) { 1 } else { 3 };
 
 /// The middle value; of an even number the mean of the two in the middle.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
