@@ -64,7 +64,7 @@ struct Sleep {
 
 /// What cores wait for whose threads sleep, by the places where they do: parts of the source, what threads are said to
 /// have slept for, and the share of the cores' time. What is found nowhere here is idle.
-const REASONS: [(&str, &str, &str); 14] = [
+const REASONS: [(&str, &str, &str); 15] = [
     ("crates/lock/", "locks", "lock_wait"),
     // Between two attempts of a transaction that had to give way.
     ("crates/foreshore/src/transact.rs", "locks", "lock_wait"),
@@ -78,6 +78,8 @@ const REASONS: [(&str, &str, &str); 14] = [
     ("crates/env/src/sim/disk", "disk", "disk_wait"),
     ("crates/pages/", "frames", "frame_wait"),
     ("crates/foreshore/src/admission", "admission", "admission_wait"),
+    // For a place among the transactions that are open.
+    ("crates/foreshore/src/transact/place", "admission", "admission_wait"),
     ("crates/orthrus/", "messages", "message_wait"),
     ("crates/foreshore/src/submit", "messages", "message_wait"),
 ];
@@ -262,7 +264,8 @@ mod tests {
             ("crates/foreshore/src/transact.rs:279", 20),
             ("crates/wal/src/core/append.rs:1", 30),
             ("crates/pages/src/pool/clock.rs:115", 40),
-            ("crates/foreshore/src/admission.rs:218", 50),
+            ("crates/foreshore/src/admission.rs:218", 40),
+            ("crates/foreshore/src/transact/place.rs:94", 10),
             ("crates/orthrus/src/bell.rs:87", 60),
             ("crates/foreshore/src/submit.rs:112", 70),
             ("crates/bench/src/runner/gate.rs:1", 80),
