@@ -193,6 +193,26 @@ pub(crate) const FREE: RecordKind = RecordKind(102);
 /// becomes 0, is freed. Payload: new page id, old page id, number.
 pub(crate) const MOVE: RecordKind = RecordKind(104);
 
+/// For tests of what happens only if others come to something at the right moment: so many rounds at least, then more,
+/// until it has happened, or for [`FAR`]. That time begins behind those rounds: they may take as long by themselves,
+/// where the machine is busy or stands still, and under a sanitizer.
+pub(crate) struct Rounds {
+    least: u64,
+    behind: Option<Instant>,
+}
+
+impl Rounds {
+    pub(crate) fn at_least(least: u64) -> Rounds {
+        Rounds { least, behind: None }
+    }
+
+    /// Whether so many are enough.
+    pub(crate) fn are_over(&mut self, rounds: u64, has_happened: bool) -> bool {
+        let is_late = |behind: &mut Option<Instant>| behind.get_or_insert_with(Instant::now).elapsed() > FAR;
+        rounds >= self.least && (has_happened || is_late(&mut self.behind))
+    }
+}
+
 /// A record that changes nothing.
 pub(crate) const NOTHING: RecordKind = RecordKind(103);
 

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     FreeSpaceKind, PageWords, PoolOptions,
-    testing::{ALLOCATE, DATA, FAR, NOTHING, World, options, over_all},
+    testing::{ALLOCATE, DATA, FAR, NOTHING, Rounds, World, options, over_all},
 };
 
 /// The pages that the bitmaps say are in use.
@@ -163,10 +163,12 @@ fn a_freed_page_is_overwritten_only_when_its_freeing_is_durable() {
     let recover = |world: &World, horizon| {
         World::recover(world.disk.after_crash(CrashMode::DropUnsynced), &options(8), horizon).unwrap()
     };
-    let (mut lost, mut rounds, start) = (0, 0, Instant::now());
+    let (mut lost, mut rounds) = (0, Rounds::at_least(20));
     // A thread that needs a frame may have the log flushed before the crash: then once more.
-    while rounds < 20 || (lost == 0 && start.elapsed() < FAR) {
-        rounds += 1;
+    for round in 0.. {
+        if rounds.are_over(round, lost > 0) {
+            break;
+        }
         let world = World::create_with_a_lazy_log(16);
         let page = world.allocate(7).unwrap();
         let horizon = world.pool.sweep().unwrap();
@@ -415,10 +417,10 @@ fn on_a_full_disk_rollback_still_gets_pages() {
 /// A crash may keep the length of a file that has grown, and not its space; others may want that then.
 #[test]
 fn holes_that_a_crash_leaves_are_filled() {
-    let (mut filled, start) = (0, Instant::now());
+    let (mut filled, mut rounds) = (0, Rounds::at_least(30));
     for seed in 0.. {
         // What a crash keeps depends on how far the cleaner has come.
-        if seed >= 30 && (filled > 0 || start.elapsed() > FAR) {
+        if rounds.are_over(seed, filled > 0) {
             break;
         }
         let disk = FaultyDisk::new();
@@ -443,9 +445,9 @@ fn holes_that_a_crash_leaves_are_filled() {
 /// were handed out all the same, and that the disk was full was met when they were written, which stopped the database.
 #[test]
 fn on_a_full_disk_no_page_is_handed_out_that_lies_in_a_hole() {
-    let (mut refused, start) = (0, Instant::now());
+    let (mut refused, mut rounds) = (0, Rounds::at_least(30));
     for (seed, free_space) in (0..).zip(FreeSpaceKind::ALL.into_iter().cycle()) {
-        if seed >= 30 && (refused > 0 || start.elapsed() > FAR) {
+        if rounds.are_over(seed, refused > 0) {
             break;
         }
         let disk = FaultyDisk::new();

@@ -3,16 +3,12 @@
 use std::collections::BTreeMap;
 
 use foreshore_base::{Lsn, PageId, Result};
-use foreshore_env::{
-    random::Xorshift,
-    thread,
-    time::{Duration, Instant},
-};
+use foreshore_env::{random::Xorshift, thread, time::Duration};
 use foreshore_testkit::{CrashMode, FaultyDisk, Running};
 
 use crate::{
     PoolOptions,
-    testing::{FAR, World, options, over_extremes},
+    testing::{Rounds, World, options, over_extremes},
 };
 
 /// One change, as the log has it.
@@ -261,10 +257,10 @@ fn a_crash_among_threads_loses_nothing() {
 /// The control: without images, torn pages are found out and cannot be repaired.
 #[test]
 fn without_images_torn_pages_are_lost() {
-    let (mut lost, start) = (0, Instant::now());
+    let (mut lost, mut rounds) = (0, Rounds::at_least(30));
     for seed in 1.. {
         // What is torn depends on how far the flusher has come.
-        if seed >= 30 && (lost > 5 || start.elapsed() > FAR) {
+        if rounds.are_over(seed, lost > 5) {
             break;
         }
         let world = World::create_on(FaultyDisk::new(), &quiet(8)).unwrap();
@@ -295,11 +291,11 @@ fn without_images_torn_pages_are_lost() {
 /// sweep, which is how Shore-MT §7.7 reads literally, and loses changes (RELIABILITY §2.10).
 #[test]
 fn the_horizon_is_the_log_s_end_before_the_sweep() {
-    let (mut lost_with_wrong_horizon, start) = (0, Instant::now());
+    let (mut lost_with_wrong_horizon, mut rounds) = (0, Rounds::at_least(12));
     for seed in 1.. {
         // The control needs a change at the right moment. On a busy machine its thread may sleep then: it is tried
         // again.
-        if seed >= 12 && (lost_with_wrong_horizon > 0 || start.elapsed() > FAR) {
+        if rounds.are_over(seed, lost_with_wrong_horizon > 0) {
             break;
         }
         let world = World::create_on(FaultyDisk::new(), &options(16)).unwrap();
