@@ -1,31 +1,57 @@
 //! What users do to a database, done to a damaged one: it comes back, with whatever result.
 
-use std::ops::ControlFlow;
+use std::{cell::RefCell, ops::ControlFlow};
 
-use foreshore::{Database, Direction, Error, Result, Salvage, TableDefinition, TransactOptions};
+use foreshore::{Database, Direction, Error, Result, Salvage, TableDefinition, TransactOptions, Transaction};
 use foreshore_env::{disk::Disk, sync::Arc, time::Duration};
 use foreshore_testkit::FaultyDisk;
 
 use crate::sample::{Sample, options};
 
+/// Where a copy is made.
+const BACKUP: &str = "/copy";
+/// More entries than a table of a sample has.
+const MOST_ENTRIES: usize = 100_000;
 /// How long a wait may take where nobody waits for anybody.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long where a prepared transaction is left about which nobody can decide: for its locks one would wait in vain.
 const IN_VAIN: Duration = Duration::from_millis(20);
 
-/// Saves what can be saved of the database on this disk, opens it, and does to it what users do. Errors are fine.
-pub(super) fn exercise(disk: &FaultyDisk) {
+/// Saves what can be saved of the database on this disk, opens it, and does to it what users do. Errors are fine: gives
+/// what failed.
+pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
+    let failures = Failures::default();
     save(disk);
     let database = || Database::builder().options(options()).create(false).disk(Arc::new(disk.clone()));
-    let Ok(db) = database().open(Sample::directory()) else { return };
-    let user = User { patience: decide(&db), db };
-    let _ = user.use_tables();
-    let _ = user.db.verify_within(user.patience);
-    let _ = user.db.checkpoint();
-    let _ = user.change_file();
-    let _ = user.db.close();
-    drop(user);
-    let _ = database().read_only(true).open(Sample::directory());
+    let Some(db) = failures.note("open", database().open(Sample::directory())) else {
+        return failures.into_inner();
+    };
+    let user = User { patience: decide(&db), db, failures };
+    let read = user.read_tables();
+    user.note("read", read);
+    let backup = user.db.backup(BACKUP);
+    user.note("backup", backup);
+    let plan = user.plan();
+    user.note("plan", plan);
+    let used = user.use_tables();
+    user.note("use", used);
+    let verified = user.db.verify_within(user.patience);
+    user.note("verify", verified);
+    let checkpoint = user.db.checkpoint();
+    user.note("checkpoint", checkpoint);
+    let changed = user.change_file();
+    user.note("change the file", changed);
+    let closed = user.db.close();
+    user.note("close", closed);
+    let User { db, failures, .. } = user;
+    drop(db);
+    if let Some(db) = failures.note("open read-only", database().read_only(true).open(Sample::directory())) {
+        let user = User { patience: IN_VAIN, db, failures };
+        let read = user.read_tables();
+        user.note("read what is read-only", read);
+        return user.failures.into_inner();
+    }
+    failures.into_inner()
 }
 
 /// Reads what salvage finds.
@@ -47,42 +73,117 @@ fn decide(db: &Database) -> Duration {
     if is_left { IN_VAIN } else { PATIENCE }
 }
 
+/// What has failed.
+#[derive(Default)]
+struct Failures(RefCell<Vec<String>>);
+
+impl Failures {
+    fn note<R>(&self, what: &str, result: Result<R>) -> Option<R> {
+        result.map_err(|error| self.0.borrow_mut().push(format!("{what}: {error}"))).ok()
+    }
+
+    fn into_inner(self) -> Vec<String> {
+        self.0.into_inner()
+    }
+}
+
 struct User {
     db: Database,
     patience: Duration,
+    failures: Failures,
 }
 
+/// Keys of which samples have some.
+const NUMBERS: [u64; 5] = [0, 41, 60, 300, u64::MAX];
+
 impl User {
+    fn note<R>(&self, what: &str, result: Result<R>) {
+        self.failures.note(what, result);
+    }
+
+    fn options(&self) -> TransactOptions {
+        TransactOptions { deadline: Some(self.patience), ..TransactOptions::default() }
+    }
+
+    /// Reads, without locks where it can.
+    fn read_tables(&self) -> Result<()> {
+        let options = self.options();
+        for table in self.db.tables()? {
+            let definition = TableDefinition::encoded(&table.name);
+            for direction in [Direction::Ascending, Direction::Descending] {
+                let scanned = self.db.read_with(&options, |tx| {
+                    let mut entries = 0;
+                    tx.scan(definition, .., direction, |_, _| {
+                        entries += 1;
+                        assert!(entries < MOST_ENTRIES, "a scan of {} does not end", table.name);
+                        ControlFlow::Continue(())
+                    })
+                });
+                self.note("scan", scanned);
+            }
+            let keys = NUMBERS.map(u64::to_be_bytes);
+            let keys = || keys.iter().map(<[u8; 8]>::as_slice);
+            let got = self.db.read_with(&options, |tx| {
+                keys().try_for_each(|key| tx.get(definition, key).map(drop))?;
+                tx.first(definition)?;
+                tx.last(definition)?;
+                tx.get_many(definition, keys())
+            });
+            self.note("read without locks", got);
+        }
+        Ok(())
+    }
+
+    /// Changes of many kinds in one transaction, whose locks are found out by reconnaissance, here and on another
+    /// thread.
+    fn plan(&self) -> Result<()> {
+        for table in self.db.tables()? {
+            let plan = || self.db.plan().options(self.options()).by_reconnaissance();
+            let planned = plan().run(|tx| change(tx, &table.name));
+            self.note("run a plan", planned);
+            let submitted = plan().submit(move |tx| change(tx, &table.name))?.wait();
+            self.note("submit a plan", submitted);
+        }
+        Ok(())
+    }
+
     fn use_tables(&self) -> Result<()> {
         for table in self.db.tables()? {
             let definition = TableDefinition::encoded(&table.name);
             for direction in [Direction::Ascending, Direction::Descending] {
-                let _ = self.run(|tx| {
+                let walked = self.run(|tx| {
                     let mut cursor = tx.cursor(definition, .., direction)?;
-                    // A loop among pages is damage that must be found; a table of a sample has no thousand entries.
-                    for _ in 0..100_000 {
+                    // A loop among pages is damage that must be found.
+                    for _ in 0..MOST_ENTRIES {
                         if cursor.next_encoded(tx)?.is_none() {
                             return Ok(());
                         }
                     }
                     panic!("a scan of {} does not end", table.name);
                 });
+                self.note("walk", walked);
             }
-            for number in [0_u64, 41, 60, 300, u64::MAX] {
+            for number in NUMBERS {
                 let key = number.to_be_bytes();
-                let _ = self.run(|tx| tx.get(definition, key.as_slice()));
-                let _ = self.run(|tx| tx.put(definition, key.as_slice(), &[number as u8; 1000][..]));
-                let _ = self.run(|tx| tx.delete(definition, key.as_slice()));
-                let _ = self.run(|tx| tx.put(definition, key.as_slice(), &[7; 5000][..]));
+                let got = self.run(|tx| tx.get(definition, key.as_slice()));
+                self.note("get", got);
+                let put = self.run(|tx| tx.put(definition, key.as_slice(), &[number as u8; 1000][..]));
+                self.note("put", put);
+                let deleted = self.run(|tx| tx.delete(definition, key.as_slice()));
+                self.note("delete", deleted);
+                let long = self.run(|tx| tx.put(definition, key.as_slice(), &[7; 5000][..]));
+                self.note("put a long value", long);
             }
             let _ = self.run(|tx| {
                 tx.put(definition, &b"to be rolled back"[..], &b"value"[..])?;
                 Err::<(), _>(Error::application("rolled back"))
             });
             let behind: Vec<_> = (0..20_u8).map(|number| [&[0xFF; 9][..], &[number]].concat()).collect();
-            let _ = self
+            let appended = self
                 .run(|tx| tx.append(definition, behind.iter().map(|key| (key.as_slice(), &[3; 600][..]))));
-            let _ = self.run(|tx| tx.remove_range(definition, ..));
+            self.note("append", appended);
+            let removed = self.run(|tx| tx.remove_range(definition, ..));
+            self.note("remove a range", removed);
         }
         Ok(())
     }
@@ -90,13 +191,41 @@ impl User {
     /// Drops every other table, and moves what is left to the front of the file.
     fn change_file(&self) -> Result<()> {
         for table in self.db.tables()?.iter().step_by(2) {
-            let _ = self.db.drop_table_within(&table.name, self.patience);
+            let dropped = self.db.drop_table_within(&table.name, self.patience);
+            self.note("drop", dropped);
         }
         self.db.compact().map(drop)
     }
 
-    fn run<R>(&self, body: impl FnMut(&mut foreshore::Transaction) -> Result<R>) -> Result<R> {
-        let options = TransactOptions { deadline: Some(self.patience), ..TransactOptions::default() };
-        self.db.transact_with(&options, body)
+    fn run<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
+        self.db.transact_with(&self.options(), body)
+    }
+}
+
+/// Some of it is taken back.
+fn change(tx: &mut Transaction, table: &str) -> Result<()> {
+    let definition = TableDefinition::encoded(table);
+    for number in NUMBERS {
+        let key = number.to_be_bytes();
+        tx.get_for_update(definition, key.as_slice())?;
+        tx.put(definition, key.as_slice(), &[1; 3000][..])?;
+    }
+    let here = tx.savepoint()?;
+    tx.delete(definition, &NUMBERS[1].to_be_bytes()[..])?;
+    tx.remove_range(definition, &[0; 8][..]..&[9; 8][..])?;
+    tx.rollback_to(here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::exercise;
+    use crate::sample::Sample;
+
+    /// What fails there is never tried, whatever the damage.
+    #[test]
+    fn all_of_it_is_done_to_a_sound_database() {
+        for sample in [Sample::closed(), Sample::crashed(), Sample::of_many_kinds()] {
+            assert_eq!(exercise(&sample.copy()), [""; 0], "{}", sample.name);
+        }
     }
 }
