@@ -88,7 +88,13 @@ impl TxnSession {
         }
         // Also if it is free now: in another run, which another lock may make necessary, it may not be.
         footprint.add_key(core.locks.name(table, key)?, table, key, mode, core.options.escalation_locks);
-        self.owner.try_acquire(table, key, mode)
+        let before = self.owner.lock_count();
+        let granted = self.owner.try_acquire(table, key, mode)?;
+        if self.owner.lock_count() > before {
+            // Whether an escalation is due is asked under no latch.
+            self.escalation.count(&self.owner, &mut self.intents, table, mode);
+        }
+        Ok(granted)
     }
 }
 

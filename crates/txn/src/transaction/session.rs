@@ -191,7 +191,12 @@ impl Session for TxnSession {
             return Ok(());
         }
         if !matches!(self.protocol, Protocol::Dynamic) {
-            return if self.acquire_at_once(table, key, mode)? { Ok(()) } else { Err(LockError::PlanMiss) };
+            if !self.acquire_at_once(table, key, mode)? {
+                return Err(LockError::PlanMiss);
+            }
+            // No latch is held here.
+            self.after_unlatch(table);
+            return Ok(());
         }
         if !reads {
             // A change comes, and its record: while the lock is taken, the line comes that others have appended at.

@@ -5,7 +5,7 @@ use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_testkit::FaultyDisk;
 use foreshore_txn::{
-    Durability, Engine, EngineOptions, IntentMode, LatchMode, LockError, TableInfo, Txn, TxnError,
+    Durability, Engine, EngineOptions, IntentMode, LatchMode, LockError, LockKind, TableInfo, Txn, TxnError,
 };
 
 use super::{assert_sound, begin, get, open_with, put, scan, tiny};
@@ -171,6 +171,40 @@ fn who_is_in_the_way_keeps_it_to_locks_on_keys() {
     });
     assert_eq!(locks, 2 * LIMIT as u64 + 2, "two of them are the other's");
     assert_sound(&engine, "after a refusal");
+}
+
+/// A planned transaction never escalated while it ran: one that met more beside its plan than it may have locks failed,
+/// where one without a plan did not.
+#[test]
+fn locks_beside_a_plan_become_one_on_the_table_too() {
+    let (engine, table) = engine(LIMIT, 0);
+    let follow = |txn: &mut Txn| {
+        txn.begin_reconnaissance();
+        txn.foresee(&table, b"planned", LockKind::Shared).unwrap();
+        let footprint = txn.end_reconnaissance();
+        txn.follow(footprint).unwrap();
+    };
+    let locks = locks_of(&engine, |txn| {
+        follow(txn);
+        write(txn, &table, 0..1000).unwrap();
+    });
+    assert_eq!(locks, LIMIT as u64 + 1);
+    let locks = locks_of(&engine, |txn| {
+        follow(txn);
+        assert_eq!(scan(txn, &table).unwrap().len(), 1000);
+    });
+    assert_eq!(locks, LIMIT as u64 + 1);
+    // Nor does it wait for the table.
+    let mut reader = begin(&engine);
+    get(&mut reader, &table, b"elsewhere").unwrap();
+    let locks = locks_of(&engine, |txn| {
+        follow(txn);
+        write(txn, &table, 0..1000).unwrap();
+        assert!(!txn.has_missed());
+    });
+    assert_eq!(locks, 1001);
+    reader.commit(Durability::Lazy).unwrap();
+    assert!(engine.locks().is_empty());
 }
 
 /// Two that both could escalate, and both are in each other's way: nobody waits, nobody gives way.
