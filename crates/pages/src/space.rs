@@ -374,7 +374,7 @@ fn reserve(pool: &BufferPool, reserved: &mut u64, pages: u64) -> Result<u64> {
     if pages > *reserved {
         pool.file
             .allocate(bytes(*reserved)..bytes(pages))
-            .map_err(StorageError::io(format!("reserve {pages} pages for"), &pool.path))?;
+            .map_err(StorageError::io(format!("reserve space for {pages} pages in all in"), &pool.path))?;
         *reserved = pages;
         pool.space.has_no_holes.store(true, Ordering::Relaxed);
     }

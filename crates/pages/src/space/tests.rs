@@ -69,7 +69,7 @@ fn a_file_has_no_more_pages_than_ids() {
         space.pages.store(MAX_PAGES - lacking, Ordering::Release);
         let error = space.grow(&world.pool, MAX_PAGES - lacking).unwrap_err();
         // With one extent, if there is no room for more.
-        let wanted = format!("reserve {} pages", MAX_PAGES - lacking + 8);
+        let wanted = format!("reserve space for {} pages in all", MAX_PAGES - lacking + 8);
         assert!(matches!(&error, StorageError::Io { .. }) && error.to_string().contains(&wanted), "{error}");
     }
     space.pages.store(MAX_PAGES, Ordering::Release);
