@@ -1,5 +1,8 @@
-//! Condensing: a walk over the leaves that purges ghosts and merges neighbours which fit one page. Writers come and go
-//! meanwhile; where they are in the way, the walk goes on.
+//! Condensing: a walk over the leaves that purges ghosts, merges neighbours which fit one page, and refills those that
+//! have room from their neighbours (`refill.rs`). Writers come and go meanwhile; where they are in the way, the walk
+//! goes on.
+
+use std::mem;
 
 use foreshore_base::Result;
 
@@ -30,6 +33,7 @@ impl BTree {
         for _ in 0..leaves {
             let target = condensed.next.as_deref().map_or(Target::First, Target::Key);
             tree.purge_leaf(session, target, Zeal::Compact)?;
+            let mut cut = false;
             let next = loop {
                 let Some(border) = tree.border_above(session, target)? else {
                     // The last leaf may be alone under its parent, or nearly empty.
@@ -39,10 +43,14 @@ impl BTree {
                 // The neighbour first gets rid of its ghosts; then the leaf takes it in, if it can. What it takes in
                 // with ghosts keeps them: its LSN is not settled any more (BTREE-14).
                 tree.purge_leaf(session, Target::Key(&border), Zeal::Compact)?;
-                if !tree.merge(session, target, 0, Zeal::Compact)? {
+                if tree.merge(session, target, 0, Zeal::Compact)? {
+                    // What was cut off has the place of what was merged.
+                    condensed.merged += u64::from(!mem::take(&mut cut));
+                } else if !cut && tree.cut_for_refill(session, target)? {
+                    cut = true;
+                } else {
                     break tree.border_above(session, target)?;
                 }
-                condensed.merged += 1;
             };
             condensed.next = next;
             if condensed.next.is_none() {

@@ -30,6 +30,7 @@ mod overflow;
 mod purge;
 mod record;
 mod redo;
+mod refill;
 mod relocate;
 mod session;
 mod split;

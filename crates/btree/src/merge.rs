@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// Bytes for slots and records in a node without fences.
-const NODE_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+pub(crate) const NODE_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 /// More records than a page has room for.
 const MOST_RECORDS: usize = PAGE_BYTES;
 /// A node with less than this part of its bytes in use is merged if it can be.
 const LEAST_SHARE: usize = 5;
 
 /// A compaction merges two nodes if what remains free in the one page is at least this part of it.
-const SPARE_SHARE: usize = 10;
+pub(crate) const SPARE_SHARE: usize = 10;
 
 /// When two neighbours are to be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,12 @@ impl<'a> Tree<'a> {
     /// Waits until the nodes that are to be looked at, and their bitmap pages, are in the pool and nobody changes them,
     /// before their parent is latched: those who come by for its other children do not stand behind a read from the
     /// file (BTREE-13). False: the parent has changed.
-    fn await_pair(&self, patience: Patience<'_>, landing: &Landing<'a>, target: Target<'_>) -> Result<bool> {
+    pub(crate) fn await_pair(
+        &self,
+        patience: Patience<'_>,
+        landing: &Landing<'a>,
+        target: Target<'_>,
+    ) -> Result<bool> {
         let view = landing.page.view();
         let separators = view.slot_count();
         let near = node::position(view, target).min(separators.saturating_sub(1));
@@ -240,7 +245,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Both nodes as one, unless that would soon be split again.
-    fn join(
+    pub(crate) fn join(
         &self,
         left: SlottedView<'_>,
         right: SlottedView<'_>,
@@ -259,7 +264,7 @@ impl<'a> Tree<'a> {
 }
 
 /// Bytes of slots and records: fences come with the node's place, not with its content.
-fn used_bytes(view: SlottedView<'_>) -> usize {
+pub(crate) fn used_bytes(view: SlottedView<'_>) -> usize {
     let fences =
         node::low_fence(view).map_or(0, |key| key.len()) + node::high_key(view).map_or(0, |key| key.len());
     NODE_BYTES.saturating_sub(view.free_bytes() + fences)

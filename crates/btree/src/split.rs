@@ -50,12 +50,12 @@ impl<'a> Tree<'a> {
     fn split(
         &self,
         patience: Patience<'_>,
-        mut page: ExclusivePage<'a>,
+        page: ExclusivePage<'a>,
         key: &[u8],
         urgency: Urgency,
     ) -> Result<Vec<u8>> {
         let view = page.view();
-        let Halves { cut, node, left, right } = match behind_all(view, key, urgency) {
+        let halves = match behind_all(view, key, urgency) {
             Some(halves) => halves,
             None => {
                 // Whatever is moved must be whole.
@@ -65,6 +65,32 @@ impl<'a> Tree<'a> {
                 })?
             }
         };
+        self.part(patience, page, halves, urgency)
+    }
+
+    /// Splits a leaf that is not the root before one of its records, and has the new one adopted. False: the halves
+    /// would not fit.
+    pub(crate) fn split_before(
+        &self,
+        patience: Patience<'_>,
+        page: ExclusivePage<'a>,
+        slot: SlotIndex,
+    ) -> Result<bool> {
+        let view = page.view();
+        let Some(halves) = fit(view, &Outline::of(view), Cut::at(view, slot)) else { return Ok(false) };
+        let separator = self.part(patience, page, halves, Urgency::Work)?;
+        self.adopt(patience, Target::Key(&separator), 1, Urgency::Work)?;
+        Ok(true)
+    }
+
+    /// Makes a node its halves, as they were planned under this latch.
+    fn part(
+        &self,
+        patience: Patience<'_>,
+        mut page: ExclusivePage<'a>,
+        Halves { cut, node, left, right }: Halves,
+        urgency: Urgency,
+    ) -> Result<Vec<u8>> {
         page.prepare(urgency)?;
         let new_page = self.env.allocate(patience, urgency, self.table, page.id())?;
         let foster = new_page.id();

@@ -12,8 +12,8 @@ use foreshore_env::{
 use foreshore_pages::FREE_IN_USE;
 use foreshore_wal::Urgency;
 
-use super::support::{LATCH_MODES, Rig, scan};
-use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session, VerifyReport, record};
+use super::support::{LATCH_MODES, Locking, Rig, lock_manager, scan};
+use crate::{BTree, Direction, Isolation, NoLocks, Reaped, Relocated, Session, VerifyReport, record};
 
 /// Compacts both trees of the rig to so many pages, but for their roots; gives how many pages moved.
 pub(super) fn compact(rig: &Rig, session: &impl Session, pages: u64) -> usize {
@@ -98,6 +98,67 @@ fn leaves_that_fit_one_page_are_merged() {
     assert_eq!(rig.tree.condense(&session, None, usize::MAX).unwrap().merged, 0, "a second time");
 }
 
+/// Of every second record, or of two in five, no two leaves fit one page: a compaction left all of them as they were.
+#[test]
+fn leaves_that_do_not_fit_one_page_are_refilled() {
+    for (node_capacity, part, kept, tenths) in
+        [(usize::MAX, 2, 1, 7), (usize::MAX, 5, 3, 8), (40, 2, 1, 7), (usize::MAX, 10, 8, 10)]
+    {
+        let rig = Rig::with_frames(node_capacity, 2048);
+        let mut session = NoLocks::new(TxnId(1));
+        for row in 0..6000 {
+            rig.tree.insert(&mut session, &key(row), &vec![row as u8; 60 + row as usize % 90]).unwrap();
+        }
+        for row in (0..6000).filter(|row| row % part >= kept) {
+            rig.tree.delete(&mut session, &key(row)).unwrap();
+        }
+        let (before, content) = (rig.verify(), rig.contents());
+        let condensed = rig.tree.condense(&session, None, usize::MAX).unwrap();
+        let after = rig.verify();
+        println!("{node_capacity}, {kept} of {part}: {condensed:?}, {before:?}, {after:?}");
+        let leaves = |report: &VerifyReport| report.pages - report.inner_pages;
+        assert_eq!(leaves(&before) - leaves(&after), condensed.merged);
+        assert!(leaves(&after) * 10 <= leaves(&before) * tenths, "{after:?} of {before:?}");
+        assert!(rig.contents() == content);
+        // Small inner nodes are tidied behind the walk: who was the last child of one has a neighbour then.
+        let again = rig.tree.condense(&session, None, usize::MAX).unwrap().merged;
+        assert!(again <= u64::from(node_capacity < usize::MAX) * 4, "{again} a second time");
+        let after = rig.verify();
+        let redone = rig.redone("db/redone", 4);
+        assert_eq!(redone.verify(), after);
+        assert!(redone.contents() == content);
+    }
+}
+
+/// A gap that a transaction has found empty stays so, whatever borders come and go. BTREE-8.
+#[test]
+fn what_was_found_absent_stays_so_when_leaves_are_refilled() {
+    let rig = Rig::new(usize::MAX);
+    let manager = lock_manager();
+    let mut session = NoLocks::new(TxnId(1));
+    for row in 0..2000 {
+        rig.tree.insert(&mut session, &key(row), &[row as u8; 100]).unwrap();
+    }
+    let odd = || (0..2000).filter(|row| row % 2 > 0);
+    for row in odd() {
+        rig.tree.delete(&mut session, &key(row)).unwrap();
+    }
+    (0..2000).for_each(|row| rig.maintain(&mut session, &key(row)));
+    let mut reader = Locking::begin(&manager, 2);
+    for row in odd() {
+        let found = rig.tree.get(&mut reader, &key(row), Isolation::Serializable, |_| ()).unwrap();
+        assert_eq!(found, None);
+    }
+    let before = rig.verify();
+    rig.tree.condense(&Locking::begin(&manager, 3), None, usize::MAX).unwrap();
+    assert!(rig.verify().pages < before.pages);
+    for row in odd() {
+        let mut writer = Locking::begin(&manager, 4 + row);
+        writer.no_wait = true;
+        assert!(rig.tree.insert(&mut writer, &key(row), b"new").is_err(), "row {row}");
+    }
+}
+
 #[test]
 fn a_root_moves_with_the_row_that_names_it() {
     let rig = Rig::new(4);
@@ -121,9 +182,7 @@ fn a_root_moves_with_the_row_that_names_it() {
     drop(compaction);
     assert!(new < old && clone.root() == new);
     let mut value = Vec::new();
-    rig.overflow
-        .get(&mut session, b"name", crate::Isolation::Serializable, |row| value = row.to_vec())
-        .unwrap();
+    rig.overflow.get(&mut session, b"name", Isolation::Serializable, |row| value = row.to_vec()).unwrap();
     assert_eq!(value, [&b"abc"[..], &new.0.to_le_bytes(), b"rest"].concat());
     let whole = (Bound::Unbounded, Bound::Unbounded);
     assert_eq!(scan(&clone, &mut session, whole, Direction::Ascending).unwrap().len(), 50);
@@ -194,7 +253,7 @@ fn a_tree_is_used_while_its_nodes_move() {
                             let row = random.below(ROWS / 3) * 3 + user;
                             let read = |session: &mut NoLocks| {
                                 rig.tree
-                                    .get(session, &key(row), crate::Isolation::Serializable, <[u8]>::to_vec)
+                                    .get(session, &key(row), Isolation::Serializable, <[u8]>::to_vec)
                                     .unwrap()
                             };
                             assert!(rig.tree.delete(&mut session, &key(row)).unwrap());
