@@ -139,20 +139,32 @@ impl Cursor {
     /// As [`Cursor::next`], for whoever looks at the record where it lies.
     #[inline]
     pub fn advance(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
-        // What was read ahead may be out of date once the transaction has written.
-        if self.seen == session.chain().last && self.step(session)? {
-            return Ok(true);
-        }
-        self.advance_slow(session)
+        self.advance_to::<true>(session)
     }
 
-    fn advance_slow(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+    /// As [`Cursor::advance`], for whoever looks at the key alone: a value in other leaves is not read, and an empty
+    /// one stands for it.
+    #[inline]
+    pub fn advance_key(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+        self.advance_to::<false>(session)
+    }
+
+    #[inline]
+    fn advance_to<const VALUE: bool>(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+        // What was read ahead may be out of date once the transaction has written.
+        if self.seen == session.chain().last && self.step::<VALUE>(session)? {
+            return Ok(true);
+        }
+        self.advance_slow::<VALUE>(session)
+    }
+
+    fn advance_slow<const VALUE: bool>(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
         while !self.ended {
             if self.seen != session.chain().last {
                 self.step_back();
                 self.seen = session.chain().last;
             }
-            if self.step(session)? {
+            if self.step::<VALUE>(session)? {
                 return Ok(true);
             }
             self.gave = false;
@@ -206,11 +218,13 @@ impl Cursor {
 
     /// Moves to the next record of the batch; false if there is none.
     #[inline]
-    fn step(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+    fn step<const VALUE: bool>(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
         let Scratch { batch, key, .. } = &mut *self.scratch;
         let Some(record) = batch.pass() else { return Ok(false) };
         self.long_value = None;
-        if batch.records().flags(record).overflow {
+        if batch.records().flags(record).overflow && !VALUE {
+            self.long_value = Some(Vec::new());
+        } else if batch.records().flags(record).overflow {
             // The lock on the key covers the chunks.
             match self.tree.tree().read_overflow(session, batch.records().get(record).1) {
                 Ok(value) => self.long_value = Some(value),

@@ -116,6 +116,16 @@ impl BTree {
         self.tree().get(session, key, Mode::XN, isolation, read)
     }
 
+    /// Whether `key` is there, with the locks of [`BTree::get`]: a value in other leaves is not read.
+    pub fn contains(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        isolation: Isolation,
+    ) -> Result<bool, TreeError> {
+        self.tree().look(session, key, Mode::SN, isolation, &mut |_, _| {})
+    }
+
     /// As [`BTree::get`] of one key after the other, or [`BTree::get_for_update`] for [`LockKind::Exclusive`]. `read`
     /// is called with each one's number and value, in this order; what a call that fails has read counts for nothing.
     #[inline]

@@ -136,6 +136,49 @@ impl<K: Key, V: Value> Cursor<K, V> {
         Ok(self.step(tx.transaction())?.then(|| self.entry()))
     }
 
+    /// The key of the next entry; `None` at the end of the range. As [`Cursor::next`], but that the value is not
+    /// decoded, and not read if it lies beside its row (those of more than 1,792 bytes do): to count entries, to find
+    /// one by its key, to delete. The value of one that matters gives a `get`; under
+    /// [`Isolation::Serializable`](crate::Isolation::Serializable) it is still there.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Direction, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const IMAGES: TableDefinition<&str, &[u8]> = TableDefinition::new("images");
+    /// # let image = &[7; 5000][..];
+    /// # db.transact(|tx| ["a", "b", "c"].iter().try_for_each(|name| tx.put(IMAGES, *name, image).map(drop)))?;
+    /// let images = db.read(|tx| {
+    ///     let (mut cursor, mut count) = (tx.cursor(IMAGES, .., Direction::Ascending)?, 0);
+    ///     while cursor.next_key(tx)?.is_some() {
+    ///         count += 1;
+    ///     }
+    ///     Ok(count)
+    /// })?;
+    /// assert_eq!(images, 3);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cursor::next`].
+    pub fn next_key(&mut self, tx: &mut impl Reads) -> Result<Option<K::Owned>> {
+        let Some(key) = self.next_key_encoded(tx)? else { return Ok(None) };
+        let decoded = K::decode(key);
+        decoded.map(Some).map_err(|error| undecodable(&self.table, error.expected.into_owned()))
+    }
+
+    /// The key of the next entry, encoded.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`], but for [`Error::Undecodable`](crate::Error::Undecodable).
+    #[inline]
+    pub fn next_key_encoded(&mut self, tx: &mut impl Reads) -> Result<Option<&[u8]>> {
+        let tx = tx.transaction();
+        let Some(position) = &mut self.position else { return tx.check_usable().map(|()| None) };
+        let found = tx.txn().advance_key(position).map_err(|error| tx.fail(error))?;
+        Ok(found.then(|| self.key()))
+    }
+
     #[inline]
     fn step(&mut self, tx: &mut Transaction) -> Result<bool> {
         let Some(position) = &mut self.position else { return tx.check_usable().map(|()| false) };

@@ -109,6 +109,18 @@ impl ReadTransaction<'_> {
         self.tx.get_with(table, key, read)
     }
 
+    /// As [`Transaction::contains_key`].
+    ///
+    /// # Errors
+    /// As [`Transaction::contains_key`].
+    pub fn contains_key<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+    ) -> Result<bool> {
+        self.tx.contains_key(table, key)
+    }
+
     /// As [`Transaction::get_many`].
     ///
     /// # Errors

@@ -166,6 +166,20 @@ impl Transaction {
         self.decoded(table.name(), found)
     }
 
+    /// Whether a key is there, without reading its value: one of more than 1,792 bytes lies beside its row, and stays
+    /// there. Locks as [`Transaction::get`] does.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`].
+    pub fn contains_key<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+    ) -> Result<bool> {
+        encode_key(&key, &mut self.key)?;
+        self.on(&table, |txn, table, key, _| txn.contains(table, key))
+    }
+
     /// Reads a value that this transaction is going to change: takes at once the lock that the change will need. Two
     /// transactions that read a record and then write it with `get` deadlock; with `get_for_update` the second waits.
     /// So it is with a key that is not there and that both are going to add.

@@ -162,6 +162,15 @@ impl Txn {
         self.read(table, IntentMode::IS, |tree, session| tree.get(session, key, isolation, read))
     }
 
+    /// Whether a key is there, for as long as [`Txn::get`] says so.
+    pub fn contains(&mut self, table: &TableInfo, key: &[u8]) -> Result<bool, TxnError> {
+        if let Some(value) = self.written_ahead(table, key) {
+            return Ok(value.is_some());
+        }
+        let isolation = self.isolation;
+        self.read(table, IntentMode::IS, |tree, session| tree.contains(session, key, isolation))
+    }
+
     /// As [`Txn::get`], with the lock that a change of the key will need.
     pub fn get_for_update<R>(
         &mut self,

@@ -63,6 +63,9 @@ impl Transaction {
     /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
     /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)).
     ///
+    /// To go through the keys alone, without long values being read, use [`Transaction::cursor`] and
+    /// [`Cursor::next_key`].
+    ///
     /// The iterator borrows the transaction. To read something else, or to write, while going through a range,
     /// use [`Transaction::cursor`], as here, from an index to its rows:
     ///
@@ -305,7 +308,7 @@ impl Transaction {
     ) -> Result<u64> {
         let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
         let mut removed = 0;
-        while let Some((key, _)) = cursor.next_encoded(self)? {
+        while let Some(key) = cursor.next_key_encoded(self)? {
             removed += u64::from(self.on(&table, |txn, table, _, _| txn.delete(table, key))?);
         }
         Ok(removed)

@@ -199,6 +199,30 @@ fn a_scan_can_be_broken_off() {
     }
 }
 
+/// With keys alone, and with keys and entries in turn; of what the transaction itself has changed, too.
+#[test]
+fn keys_come_without_their_values() {
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        db.transact(|tx| tx.put(NUMBERS, 3, "three".repeat(20_000).as_str())).unwrap();
+        let seen = way.run(&db, |tx| {
+            tx.delete(NUMBERS, 2)?;
+            assert!(tx.contains_key(NUMBERS, 1)? && tx.contains_key(NUMBERS, 3)?);
+            assert!(!tx.contains_key(NUMBERS, 2)? && !tx.contains_key(NUMBERS, 4)?);
+            let mut cursor = tx.cursor(NUMBERS, .., Direction::Descending)?;
+            let mut seen = vec![cursor.next_key(tx)?];
+            assert_eq!(cursor.next(tx)?, Some((5, "five".to_owned())));
+            seen.push(cursor.next_key(tx)?);
+            assert_eq!(cursor.next_key_encoded(tx)?, Some(&[0, 0, 0, 1][..]));
+            seen.push(cursor.next_key(tx)?);
+            let mut cursor = tx.cursor(NUMBERS, 2.., Direction::Ascending)?;
+            assert_eq!(cursor.next(tx)?.map(|(key, value)| (key, value.len())), Some((3, 100_000)));
+            Ok(seen)
+        });
+        assert_eq!(seen.unwrap(), [Some(8), Some(3), None], "{way:?}");
+    }
+}
+
 #[test]
 fn a_range_is_removed() {
     for way in Way::ALL {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use foreshore::{
-    Database, Error, RefusedLock, Result, TableDefinition, TableLock, TransactOptions, Transaction,
+    Database, Direction, Error, RefusedLock, Result, TableDefinition, TableLock, TransactOptions, Transaction,
 };
 
 const TABLE: TableDefinition<u32, u32> = TableDefinition::new("table");
@@ -65,11 +65,13 @@ fn until_somebody_waits(db: &Database) {
 type Operation = fn(&mut Transaction) -> Result<()>;
 
 /// Every operation that can wait. Each conflicts with a table that is locked as a whole.
-const OPERATIONS: [(&str, Operation); 14] = [
+const OPERATIONS: [(&str, Operation); 16] = [
     ("get", |tx| tx.get(TABLE, 20).map(|_| ())),
     ("get absent", |tx| tx.get(TABLE, 25).map(|_| ())),
     ("get_for_update", |tx| tx.get_for_update(TABLE, 20).map(|_| ())),
     ("get_with", |tx| tx.get_with(TABLE, 20, |_| ()).map(|_| ())),
+    ("contains_key", |tx| tx.contains_key(TABLE, 20).map(|_| ())),
+    ("next_key", |tx| tx.cursor(TABLE, .., Direction::Ascending)?.next_key(tx).map(|_| ())),
     ("put", |tx| tx.put(TABLE, 20, 0).map(|_| ())),
     ("put new", |tx| tx.put(TABLE, 25, 0).map(|_| ())),
     ("insert", |tx| tx.insert(TABLE, 25, 0).map(|_| ())),

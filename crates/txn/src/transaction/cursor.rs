@@ -3,10 +3,10 @@
 use std::ops::{Bound, ControlFlow};
 
 use foreshore_base::TxnId;
-use foreshore_btree::{Cursor, Direction, LockKind};
+use foreshore_btree::{Cursor, Direction, LockKind, TreeError};
 use foreshore_lock::IntentMode;
 
-use super::{Txn, reconnaissance::Merged};
+use super::{Txn, reconnaissance::Merged, session::TxnSession};
 use crate::{catalog::TableInfo, error::TxnError};
 
 /// A position in a range of a table, used through [`Txn::advance`]. It holds no latch between two calls.
@@ -77,6 +77,21 @@ impl Txn {
     /// As [`Txn::next`], for whoever looks at the entry where it lies.
     #[inline]
     pub fn advance(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
+        self.advance_by(cursor, Cursor::advance)
+    }
+
+    /// As [`Txn::advance`], for whoever looks at the key alone: see [`Cursor::advance_key`].
+    #[inline]
+    pub fn advance_key(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
+        self.advance_by(cursor, Cursor::advance_key)
+    }
+
+    #[inline(always)]
+    fn advance_by(
+        &mut self,
+        cursor: &mut TxnCursor,
+        advance: impl FnOnce(&mut Cursor, &mut TxnSession) -> Result<bool, TreeError>,
+    ) -> Result<bool, TxnError> {
         self.check_usable()?;
         // Transactions of two databases may have the same number.
         if cursor.txn != self.id() || !cursor.cursor.is_of(&self.session.core().trees) {
@@ -88,7 +103,7 @@ impl Txn {
             (true, true) => return self.advance_ahead(cursor),
             _ => return Err(TxnError::ForeignCursor),
         }
-        let result = cursor.cursor.advance(&mut self.session);
+        let result = advance(&mut cursor.cursor, &mut self.session);
         self.read_beside(result)
     }
 
