@@ -246,12 +246,16 @@ fn a_tree_is_taken_apart_page_by_page() {
     assert!(rig.tree.insert(&mut session, b"\xFF", &[7; 200_000]).unwrap());
     let (mut cleared, mut freed) = (PageId::NONE, 0);
     loop {
-        let before = rig.tree.remains(&mut |_| {}).unwrap();
+        let before = rig.tree.remains(&mut |_, _| Ok(())).unwrap();
         match rig.tree.reap(cleared).unwrap() {
             Reaped::Page => {
                 freed += 1;
                 let mut pages = Vec::new();
-                let left = rig.tree.remains(&mut |page| pages.push(page)).unwrap();
+                let mut visit = |page, _: &_| {
+                    pages.push(page);
+                    Ok(())
+                };
+                let left = rig.tree.remains(&mut visit).unwrap();
                 assert_eq!(left.pages, before.pages - 1);
                 rig.overflow.pages(&mut |page| pages.push(page)).unwrap();
                 pages.sort_unstable();
@@ -260,7 +264,7 @@ fn a_tree_is_taken_apart_page_by_page() {
                 assert_eq!(pages, allocated);
                 if freed % 10 == 1 {
                     let crashed = rig.redone(&format!("db/reaped{freed}"), 4);
-                    assert_eq!(crashed.tree.remains(&mut |_| {}).unwrap(), left);
+                    assert_eq!(crashed.tree.remains(&mut |_, _| Ok(())).unwrap(), left);
                 }
             }
             Reaped::LongValues { leaf, references } => {
