@@ -125,7 +125,6 @@ pub fn measure_memory(
     if let Some(kib) = plan.kib.iter().find(|kib| !(1..=MOST_KIB).contains(*kib)) {
         return Err(BenchError::invalid(format!("lines lie among 1 to {MOST_KIB} KiB, not {kib}")));
     }
-    check_room(&plan.kib)?;
     if plan.bind {
         check_binding(2)?;
     }
@@ -137,6 +136,7 @@ pub fn measure_memory(
     kinds.retain(|kind| is_wanted(kind.access));
     pairs.retain(|kind| is_wanted(kind.access));
     let sizes = if AMONG.iter().any(|access| is_wanted(access)) { &plan.kib[..] } else { &[] };
+    check_room(sizes)?;
     let among = AMONG.iter().filter(|access| is_wanted(access)).count();
     let all = kinds.len() + pairs.len() + among * sizes.len();
     if all == 0 {

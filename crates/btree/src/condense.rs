@@ -11,6 +11,7 @@ use crate::{
     hold::HeldNode,
     merge::Zeal,
     node::{self, Target},
+    refill::lacks_page,
     session::Session,
     tree::Tree,
 };
@@ -30,6 +31,8 @@ impl BTree {
     pub fn condense(&self, session: &impl Session, from: Option<&[u8]>, leaves: usize) -> Result<Condensed> {
         let tree = self.tree();
         let mut condensed = Condensed { merged: 0, next: from.map(<[u8]>::to_vec) };
+        // No page for a cut: none is tried again until a merge has given one back, for each would log the page first.
+        let mut has_page = true;
         for _ in 0..leaves {
             let target = condensed.next.as_deref().map_or(Target::First, Target::Key);
             tree.purge_leaf(session, target, Zeal::Compact)?;
@@ -44,14 +47,24 @@ impl BTree {
                 // with ghosts keeps them: its LSN is not settled any more (BTREE-14).
                 tree.purge_leaf(session, Target::Key(&border), Zeal::Compact)?;
                 if tree.merge(session, target, 0, Zeal::Compact)? {
+                    has_page = true;
                     // What was cut off has the place of what was merged.
                     condensed.merged += u64::from(!mem::take(&mut cut));
-                } else if !cut && tree.cut_for_refill(session, target)? {
-                    cut = true;
-                } else {
-                    break tree.border_above(session, target)?;
+                    continue;
                 }
+                if !cut && has_page {
+                    match tree.cut_for_refill(session, target) {
+                        Err(error) if lacks_page(&error) => has_page = false,
+                        done => cut = done?,
+                    }
+                    if cut {
+                        continue;
+                    }
+                }
+                break tree.border_above(session, target)?;
             };
+            // What was cut off and not merged is one leaf more.
+            condensed.merged = condensed.merged.saturating_sub(u64::from(cut));
             condensed.next = next;
             if condensed.next.is_none() {
                 break;

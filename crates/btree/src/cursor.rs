@@ -139,32 +139,32 @@ impl Cursor {
     /// As [`Cursor::next`], for whoever looks at the record where it lies.
     #[inline]
     pub fn advance(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
-        self.advance_to::<true>(session)
+        self.advance_to(session, true)
     }
 
     /// As [`Cursor::advance`], for whoever looks at the key alone: a value in other leaves is not read, and an empty
     /// one stands for it.
     #[inline]
     pub fn advance_key(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
-        self.advance_to::<false>(session)
+        self.advance_to(session, false)
     }
 
     #[inline]
-    fn advance_to<const VALUE: bool>(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+    fn advance_to(&mut self, session: &mut impl Session, value: bool) -> Result<bool, TreeError> {
         // What was read ahead may be out of date once the transaction has written.
-        if self.seen == session.chain().last && self.step::<VALUE>(session)? {
+        if self.seen == session.chain().last && self.step(session, value)? {
             return Ok(true);
         }
-        self.advance_slow::<VALUE>(session)
+        self.advance_slow(session, value)
     }
 
-    fn advance_slow<const VALUE: bool>(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+    fn advance_slow(&mut self, session: &mut impl Session, value: bool) -> Result<bool, TreeError> {
         while !self.ended {
             if self.seen != session.chain().last {
                 self.step_back();
                 self.seen = session.chain().last;
             }
-            if self.step::<VALUE>(session)? {
+            if self.step(session, value)? {
                 return Ok(true);
             }
             self.gave = false;
@@ -218,11 +218,11 @@ impl Cursor {
 
     /// Moves to the next record of the batch; false if there is none.
     #[inline]
-    fn step<const VALUE: bool>(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+    fn step(&mut self, session: &mut impl Session, value: bool) -> Result<bool, TreeError> {
         let Scratch { batch, key, .. } = &mut *self.scratch;
         let Some(record) = batch.pass() else { return Ok(false) };
         self.long_value = None;
-        if batch.records().flags(record).overflow && !VALUE {
+        if batch.records().flags(record).overflow && !value {
             self.long_value = Some(Vec::new());
         } else if batch.records().flags(record).overflow {
             // The lock on the key covers the chunks.

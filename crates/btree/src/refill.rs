@@ -20,11 +20,19 @@ use crate::{
 /// another finds nothing to do.
 const ROOM_SHARE: usize = 3;
 
+/// Whether a cut failed because there was no page for it, which its merge would have given back.
+pub(crate) fn lacks_page(error: &StorageError) -> bool {
+    match error {
+        StorageError::Io { source, .. } => is_disk_full(source),
+        StorageError::LimitExceeded { .. } => true,
+        _ => false,
+    }
+}
+
 impl Tree<'_> {
     /// Cuts the right neighbour of the target's leaf such that a merge takes into the leaf what comes before the cut.
-    /// Whether that was done: not where the leaf is well filled, where the neighbour is under another parent, where
-    /// somebody needs the name of the border between the two, which vanishes with the merge, or where there is no space
-    /// for a page, which the merge would give back.
+    /// Whether that was done: not where the leaf is well filled, where the neighbour is under another parent, or where
+    /// somebody needs the name of the border between the two, which vanishes with the merge.
     pub(crate) fn cut_for_refill(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         let patience = session.patience();
         self.finds_room(patience, Zeal::Compact)?;
@@ -46,11 +54,7 @@ impl Tree<'_> {
         drop(parent);
         let Some(at) = self.place_of_cut(session, left.view(), right.view())? else { return Ok(false) };
         drop(left);
-        match self.split_before(patience, right, at) {
-            Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(false),
-            Err(StorageError::LimitExceeded { .. }) => Ok(false),
-            cut => cut,
-        }
+        self.split_before(patience, right, at)
     }
 
     /// The record of the right leaf before which it is to be cut, if it is.
@@ -87,20 +91,20 @@ impl Tree<'_> {
         });
         let capacity = self.env.node_capacity.saturating_sub(usize::from(left.slot_count()) + 1);
         let mut count = fitting.count().min(capacity) as u16;
-        if count == right.slot_count() {
-            // All of it fits, and yet it was not merged.
-            return Ok(None);
-        }
-        // Keys may share less of their beginnings in the page of both.
+        // Keys may share less of their beginnings in the page of both, and its fences take room.
         while count > 0 && !self.takes_in(left, right, &outline, count) {
             count -= count.div_ceil(4);
         }
-        Ok((count > 0).then_some(SlotIndex(count)))
+        // Where all of it would be taken in, and yet was not merged, somebody was in the way.
+        Ok((1..right.slot_count()).contains(&count).then_some(SlotIndex(count)))
     }
 
     /// Whether the first `count` records of the right leaf would be merged into the left one.
     fn takes_in(&self, left: SlottedView<'_>, right: SlottedView<'_>, outline: &Outline, count: u16) -> bool {
-        let high = Some(node::key_of(right, SlotIndex(count)));
+        let high = match count < right.slot_count() {
+            true => Some(node::key_of(right, SlotIndex(count))),
+            false => outline.high.clone(),
+        };
         let node = image::encode(&Outline { high, ..outline.clone() }, right, 0..count);
         self.join(left, right, &node, Zeal::Compact).is_some()
     }

@@ -48,6 +48,8 @@ fn virtual_time_is_short_if_nothing_else_is_said() {
     let all = "dreadlocks nodeadlock keyrange ladder locks latch granularity elr killpolicy";
     for what in all.split(' ') {
         let help = String::from_utf8(simulate(&["bench", what, "--help"]).stdout).unwrap();
+        // Wherever its lines end.
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         let option = help.split_once("--seconds <S>").unwrap().1;
         let default = option.split_once("[default: ").unwrap().1.split(']').next().unwrap();
         assert!(default.parse::<f64>().unwrap() <= 0.1, "{what}: {default}");

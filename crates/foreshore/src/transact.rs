@@ -58,7 +58,7 @@ pub struct TransactOptions {
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
     /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
-    /// begun, and for its place among those that are open (10 s at most; [`Database::begin`] does not wait for that).
+    /// begun, and for its place among those that are open (10 s at most; [`Database::begin`] and pipelines do not).
     /// Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody goes on.
     /// Default: as long as it takes.
     pub deadline: Option<Duration>,
@@ -83,7 +83,8 @@ pub struct TransactOptions {
     /// A name for deadlock reports and lists of lock holders.
     pub label: Option<Arc<str>>,
     /// Whether an operation fails with [`Error::WouldBlock`] instead of waiting for a lock. A lock of a submitted
-    /// transaction may be held for a moment after its result is there.
+    /// transaction may be held for a moment after its result is there. Nor does it wait for a place among those that
+    /// are open.
     pub no_wait: bool,
     /// Whether others give way rather than this one, where one of several has to: those of the lowest priority do, and
     /// among equals [`Options::deadlock_policy`](crate::Options::deadlock_policy) decides. For long transactions that
@@ -176,6 +177,17 @@ impl<'a> Session<'a> {
         }
     }
 
+    #[cold]
+    fn begin_when_there_is_a_place(
+        &mut self,
+        places: &Places,
+        (options, reads, deadline, age): (&TransactOptions, ReadMode, Option<Instant>, Option<u64>),
+        at: &'static Location<'static>,
+    ) -> Result<Transaction> {
+        let begin = || self.begin(options, reads, deadline, age, Some(at));
+        places.find(deadline, age.is_some(), begin)
+    }
+
     /// Where its transactions are let in, if there is somebody to look after that. A pipeline has locks and does not
     /// wait.
     fn admission(&self) -> Option<&'a Admission> {
@@ -241,11 +253,19 @@ pub(crate) fn run<R, C>(
         let mut permit = admission.and_then(|admission| admission.enter(age, deadline));
         // What is planned locks what it reads, whatever the mode.
         let reads = if planner.is_none() { attempts.read_mode() } else { ReadMode::Locking };
-        let mut begin = || session.begin(options, reads, deadline, age, Some(at));
+        // With its permit: whom that let in would only wait behind it.
+        let wait = |session: &mut Session<'_>, places| {
+            session.begin_when_there_is_a_place(places, (options, reads, deadline, age), at)
+        };
         let mut tx = match places {
-            // Others may go on while it waits for a place.
-            Some(places) => places.begin(deadline, begin, || drop(permit.take()))?,
-            None => begin()?,
+            Some(places) if age.is_none() && places.are_sought() => wait(&mut session, places)?,
+            _ => match session.begin(options, reads, deadline, age, None) {
+                Ok(tx) => tx,
+                Err(refused) => match (refused, places) {
+                    (Error::TooManyTransactions { .. }, Some(places)) => wait(&mut session, places)?,
+                    (refused, _) => return Err(refused),
+                },
+            },
         };
         if planner.is_none() {
             tx.txn().set_read_mode(reads);

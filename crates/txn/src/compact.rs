@@ -1,5 +1,5 @@
-//! Compacting a database while it is used: leaves that fit one page are merged, pages at the end of the data file move
-//! to free ones before, and the file is cut.
+//! Compacting a database while it is used: leaves that fit one page are merged, others that have room are filled from
+//! their neighbours, pages at the end of the data file move to free ones before, and the file is cut.
 //!
 //! All of it is done by system transactions, a page each, in slices: during a slice the volume is locked as by a
 //! writer, so that a check of the database sees no page go, and the tables as by a reader, so that none is dropped.

@@ -307,6 +307,11 @@ impl Engine {
         flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
     }
 
+    /// How many transactions are prepared.
+    pub fn prepared_count(&self) -> usize {
+        self.core().prepared.len()
+    }
+
     /// The transactions that are prepared, the oldest first.
     pub fn prepared(&self) -> Result<Vec<PreparedTransaction>> {
         self.core().check_open()?;

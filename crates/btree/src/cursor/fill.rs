@@ -31,6 +31,7 @@ impl Cursor {
     ///
     /// Locks are taken under a version that is validated afterwards (BTREE-5): what was locked was, at that moment,
     /// what lay in the range.
+    #[inline]
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
         let Cursor { ref tree, direction, kind, isolation, skips, ahead, .. } = *self;
         let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
@@ -69,6 +70,7 @@ impl Cursor {
 
 impl Batch {
     /// Reads by the plan, and locks what it reads if that has to be. Gives the leaf, and how many keys were asked for.
+    #[inline(always)]
     fn fill(
         &mut self,
         tree: &Tree<'_>,

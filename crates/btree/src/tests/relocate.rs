@@ -130,6 +130,34 @@ fn leaves_that_do_not_fit_one_page_are_refilled() {
     }
 }
 
+/// Two leaves whose records would fit one page, but not their fences, or not with what their keys have in common there,
+/// were neither merged nor refilled.
+#[test]
+fn leaves_that_do_not_fit_one_page_with_its_fences_are_refilled() {
+    for length in [40, 120, 300] {
+        let rig = Rig::with_frames(usize::MAX, 2048);
+        let mut session = NoLocks::new(TxnId(1));
+        // Nothing in common but by chance.
+        let key = |row: u64| {
+            let head = row.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            head.into_iter().cycle().take(length).collect::<Vec<u8>>()
+        };
+        for row in 0..3000 {
+            rig.tree.insert(&mut session, &key(row), &[row as u8; 20]).unwrap();
+        }
+        rig.tree.condense(&session, None, usize::MAX).unwrap();
+        for row in (0..3000).filter(|row| row % 2 > 0) {
+            rig.tree.delete(&mut session, &key(row)).unwrap();
+        }
+        let (before, content) = (rig.verify(), rig.contents());
+        rig.tree.condense(&session, None, usize::MAX).unwrap();
+        let after = rig.verify();
+        assert!(rig.contents() == content);
+        let leaves = |report: &VerifyReport| report.pages - report.inner_pages;
+        assert!(leaves(&after) * 100 <= leaves(&before) * 52, "{length}: {after:?} of {before:?}");
+    }
+}
+
 /// A gap that a transaction has found empty stays so, whatever borders come and go. BTREE-8.
 #[test]
 fn what_was_found_absent_stays_so_when_leaves_are_refilled() {

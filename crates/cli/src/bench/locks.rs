@@ -55,7 +55,7 @@ pub(crate) struct LocksArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
-    /// How long each combination is measured, all rounds together.
+    /// How long each combination is measured, all rounds together [simulated: 0.001].
     #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
     seconds: Duration,
     /// Run this many transactions of one thread and measure nothing; for callgrind.

@@ -77,8 +77,8 @@ impl Error {
             LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
             LockError::Partitioner(said) => Error::PartitionerPanicked { said: said.into() },
             LockError::TooManyTransactions { limit } => {
-                let prepared = database.and_then(|database| database.engine.prepared().ok());
-                Error::TooManyTransactions { limit, prepared: prepared.map_or(0, |prepared| prepared.len()) }
+                let prepared = database.map_or(0, |database| database.engine.prepared_count());
+                Error::TooManyTransactions { limit, prepared }
             }
         }
     }

@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 
 /// How long a transaction waits at most, if its deadline does not come before: prepared ones may be open for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many of those who wait look for a place, the first ones: were it one, each place would wait until that one thread
-/// has been woken.
+/// How many of those who wait look for a place, the first ones. Were it one, each place would wait until that thread has
+/// been woken.
 const LOOKING: usize = 16;
 /// How often they look: whoever ends a transaction tells nobody.
 const LOOK: Duration = Duration::from_millis(1);
@@ -40,8 +40,9 @@ impl Search {
     }
 }
 
-/// Those who wait, in the order in which they came. Who comes while others wait waits behind them: else those who have
-/// just ended a transaction would take its place again before anybody else is awake.
+/// Those who wait, in the order in which they came; those first that run again, because they have given their places
+/// back for nothing. Who comes while others wait waits behind them: else those who have just ended a transaction would
+/// take its place again before anybody else is awake.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// Somebody waits. Changed with `queue` locked; relaxed, because it only has to be seen soon.
@@ -50,30 +51,27 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// What `begin` gives, after waiting for a place if there is none; `waits` is called before it does.
+    /// Whether others wait, behind whom a transaction has to stand that runs for the first time.
     #[inline]
-    pub(super) fn begin<T>(
-        &self,
-        by: Option<Instant>,
-        mut begin: impl FnMut() -> Result<T>,
-        waits: impl FnOnce(),
-    ) -> Result<T> {
-        if !self.sought.load(Ordering::Relaxed) {
-            match begin() {
-                Err(Error::TooManyTransactions { .. }) => {}
-                begun => return begun,
-            }
-        }
-        waits();
-        self.find(by, begin)
+    pub(super) fn are_sought(&self) -> bool {
+        self.sought.load(Ordering::Relaxed)
     }
 
-    /// What `begin` gives when its turn has come and it finds a place, or the search ends.
+    /// What `begin` gives when its turn has come and it finds a place, or the search ends. `again`: for a run that is not
+    /// the first.
     #[cold]
-    fn find<T>(&self, by: Option<Instant>, mut begin: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(super) fn find<T>(
+        &self,
+        by: Option<Instant>,
+        again: bool,
+        mut begin: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let seat = Arc::new(Condvar::new());
         let mut queue = self.queue.lock();
-        queue.push_back(Arc::clone(&seat));
+        match again {
+            true => queue.push_front(Arc::clone(&seat)),
+            false => queue.push_back(Arc::clone(&seat)),
+        }
         self.sought.store(true, Ordering::Relaxed);
         let _leaving = Leaving { places: self, seat: &seat };
         let mut search = Search::default();
@@ -106,11 +104,14 @@ impl Drop for Leaving<'_> {
         let mut queue = self.places.queue.lock();
         let own = queue.iter().position(|seat| Arc::ptr_eq(seat, self.seat));
         own.and_then(|own| queue.remove(own));
-        if let Some(next) = queue.get(LOOKING - 1) {
-            next.notify_one();
-        }
         if queue.is_empty() {
             self.places.sought.store(false, Ordering::Relaxed);
+        }
+        let next = queue.get(LOOKING - 1).map(Arc::clone);
+        // Whoever is woken wants the mutex.
+        drop(queue);
+        if let Some(next) = next {
+            next.notify_one();
         }
     }
 }

@@ -246,7 +246,7 @@ fn transact_waits_for_a_place() {
     assert!(matches!(refused, Error::TooManyTransactions { .. }), "{refused}");
     assert!((deadline..Duration::from_secs(9)).contains(&since.elapsed()), "{:?}", since.elapsed());
     thread::scope(|scope| {
-        let waits: Vec<_> = (0..8).map(|_| scope.spawn(|| run(&TransactOptions::default()))).collect();
+        let waits: Vec<_> = (0..48).map(|_| scope.spawn(|| run(&TransactOptions::default()))).collect();
         thread::sleep(Duration::from_millis(100));
         assert!(waits.iter().all(|thread| !thread.is_finished()));
         open.truncate(MAX_TRANSACTIONS - 1);
