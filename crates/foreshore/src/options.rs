@@ -197,7 +197,8 @@ pub struct Options {
     /// How many transactions each of the threads that run them has begun and not ended, at most. All these threads
     /// together have at most 768: where there are many, each has room for fewer. A transaction that waits for a lock
     /// counts, so when all of them wait, those that are submitted later wait, too, until one has ended or their
-    /// deadlines pass. Default: 16.
+    /// deadlines pass. One that has committed counts no longer, though it has its place among the open transactions
+    /// until its locks are back, which takes a moment where threads that lock have much to do. Default: 16.
     pub execution_window: usize,
     /// How many submitted transactions may wait to begin: the next one is refused with [`Error::SubmitQueueFull`].
     /// Procedures that are served wait with them, and are never refused. At least 1. Default: 65,536.
