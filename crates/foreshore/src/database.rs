@@ -31,7 +31,7 @@ use crate::{
     report::{Stats, VerifyReport},
     retention::LogRetention,
     table::{TableCache, TableDescription},
-    transact::{self, Places, Session, TransactOptions},
+    transact::{self, PlaceQueue, Session, TransactOptions},
     transaction::Transaction,
 };
 use builder::Builder;
@@ -53,7 +53,7 @@ pub(crate) struct Inner {
     /// What lets transactions in, unless the options say that nothing does.
     pub(crate) admission: Option<Admission>,
     pub(crate) log_turns: LogTurns,
-    pub(crate) places: Places,
+    pub(crate) place_queue: PlaceQueue,
     pub(crate) path: PathBuf,
     /// The threads of partitioned execution, from their first transaction on: every submission looks, so it is no
     /// mutex.

@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) use attempts::Failures;
 use attempts::{Attempts, Next, wants_log};
-pub(crate) use place::{Places, Search};
+pub(crate) use place::{PlaceQueue, Search};
 
 /// [`TransactOptions::retries`] from which on those runs do not count that were only refused a wait (DB-12).
 const VICTIMS: u32 = 1000;
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
     #[cold]
     fn begin_when_there_is_a_place(
         &mut self,
-        places: &Places,
+        places: &PlaceQueue,
         (options, reads, deadline, age): (&TransactOptions, ReadMode, Option<Instant>, Option<u64>),
         at: &'static Location<'static>,
     ) -> Result<Transaction> {
@@ -244,7 +244,7 @@ pub(crate) fn run<R, C>(
     let log_turns = session.waits(options).then(|| &session.database().inner().log_turns);
     let mut attempts =
         Attempts::new(session.database(), options, deadline, log_turns, session.read_mode(options));
-    let places = session.waits(options).then(|| &session.database().inner().places);
+    let places = session.waits(options).then(|| &session.database().inner().place_queue);
     let mut age = options.given_age();
     let at = Location::caller();
     loop {

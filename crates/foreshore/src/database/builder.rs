@@ -16,7 +16,7 @@ use crate::{
     log_turn::LogTurns,
     options::Options,
     table::TableCache,
-    transact::Places,
+    transact::PlaceQueue,
 };
 
 /// Opens a database with other than the default options. Made by [`Database::builder`].
@@ -124,7 +124,7 @@ impl Builder {
             tables: TableCache::new(),
             admission: (self.options.admission_control).then(|| Admission::new(self.options.deadlock_policy)),
             log_turns: LogTurns::default(),
-            places: Places::default(),
+            place_queue: PlaceQueue::default(),
             options: self.options,
             path,
             partitions: OnceLock::new(),

@@ -44,13 +44,13 @@ impl Search {
 /// back for nothing. Who comes while others wait waits behind them: else those who have just ended a transaction would
 /// take its place again before anybody else is awake.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct PlaceQueue {
     /// Somebody waits. Changed with `queue` locked; relaxed, because it only has to be seen soon.
     sought: AtomicBool,
     queue: Mutex<VecDeque<Arc<Condvar>>>,
 }
 
-impl Places {
+impl PlaceQueue {
     /// Whether others wait, behind whom a transaction has to stand that runs for the first time.
     #[inline]
     pub(super) fn are_sought(&self) -> bool {
@@ -95,7 +95,7 @@ impl Places {
 
 /// Gives up a seat, and tells whoever may look then.
 struct Leaving<'a> {
-    places: &'a Places,
+    places: &'a PlaceQueue,
     seat: &'a Arc<Condvar>,
 }
 
