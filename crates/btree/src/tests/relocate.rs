@@ -13,6 +13,7 @@ use foreshore_pages::FREE_IN_USE;
 use foreshore_wal::Urgency;
 
 use super::support::{LATCH_MODES, Locking, Rig, lock_manager, scan};
+use crate::node::Target;
 use crate::{BTree, Direction, Isolation, NoLocks, Reaped, Relocated, Session, VerifyReport, record};
 
 /// Compacts both trees of the rig to so many pages, but for their roots; gives how many pages moved.
@@ -156,6 +157,30 @@ fn leaves_that_do_not_fit_one_page_with_its_fences_are_refilled() {
         let leaves = |report: &VerifyReport| report.pages - report.inner_pages;
         assert!(leaves(&after) * 100 <= leaves(&before) * 52, "{length}: {after:?} of {before:?}");
     }
+}
+
+/// A crash between a cut and its merge leaves a leaf more, which the next compaction merges.
+#[test]
+fn a_leaf_that_was_cut_and_not_merged_is_merged_later() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = NoLocks::new(TxnId(1));
+    for row in 0..500 {
+        rig.tree.insert(&mut session, &key(row), &[row as u8; 100]).unwrap();
+    }
+    for row in (0..500).filter(|row| row % 2 > 0) {
+        rig.tree.delete(&mut session, &key(row)).unwrap();
+        rig.maintain(&mut session, &key(row));
+    }
+    let (before, content) = (rig.verify(), rig.contents());
+    assert!(rig.tree.tree().cut_for_refill(&session, Target::First).unwrap());
+    assert_eq!(rig.verify().pages, before.pages + 1);
+    let redone = rig.redone("db/redone", usize::MAX);
+    assert_eq!(redone.verify(), rig.verify());
+    assert!(redone.contents() == content);
+    let condensed = redone.tree.condense(&session, None, usize::MAX).unwrap();
+    assert_eq!(redone.verify().pages + condensed.merged, before.pages + 1);
+    assert!(redone.contents() == content);
+    assert!(condensed.merged > 1, "{condensed:?} {before:?} {:?}", redone.verify());
 }
 
 /// A gap that a transaction has found empty stays so, whatever borders come and go. BTREE-8.
