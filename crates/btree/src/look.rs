@@ -202,7 +202,8 @@ impl<'a> Tree<'a> {
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<Option<bool>> {
         let (page, view) = (landing.page, landing.page.view());
-        session.set_finger(self.table, place.finger(page));
+        let finger = place.finger(page);
+        session.set_finger(self.table, finger);
         let mut gap = None;
         if let Place::Absent(slot) = place
             && mode == Mode::SN
@@ -228,7 +229,11 @@ impl<'a> Tree<'a> {
         match (place, &gap) {
             (Place::Absent(_), Some(gap)) => session.acquire(self.table, gap.key(), Mode::NS)?,
             (Place::Absent(_), None) if mode == Mode::SN => {}
-            _ => session.acquire(self.table, KeyRef::Key(key), mode)?,
+            (Place::Absent(_), None) => session.acquire(self.table, KeyRef::Key(key), mode)?,
+            (Place::Live(_) | Place::Ghost(_), _) => {
+                session.acquire(self.table, KeyRef::Key(key), mode)?;
+                session.set_locked_finger(self.table, finger);
+            }
         }
         if let Place::Live(slot) = place {
             copy(view, slot);

@@ -6,7 +6,7 @@ use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp, PageVersion};
 
 /// Where an operation found its key, or where that belongs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finger {
     /// The leaf, whose fences enclosed the key.
     pub leaf: PageId,
@@ -102,6 +102,14 @@ pub trait Session {
     #[inline]
     fn set_locked_finger(&mut self, table: TableId, finger: Finger) {
         self.set_finger(table, finger);
+    }
+
+    /// As [`Session::acquire`] for the key of the finger, if it is known, without the key's name, that nothing has to be
+    /// done for it. False: it has to be asked for.
+    #[inline]
+    fn holds_at_finger(&mut self, table: TableId, mode: Mode) -> bool {
+        let _ = (table, mode);
+        false
     }
 
     /// As [`Session::held_and_check`] for the key of the finger, if that is known without the key's name. Allowed under

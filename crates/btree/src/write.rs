@@ -99,7 +99,15 @@ impl<'a> Tree<'a> {
                 }
                 continue;
             }
-            session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
+            // Who has read the key to change it has the lock.
+            if matches!(seen, Place::Absent(_)) || !session.holds_at_finger(self.table, Mode::XN) {
+                session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
+            } else {
+                debug_assert!(
+                    session.held(self.table, KeyRef::Key(key)).is_ok_and(|held| held.covers(Mode::XN)),
+                    "the finger is not on the key"
+                );
+            }
             let (page, place) = match landing.page.upgrade() {
                 Some(page) => (page, seen),
                 None => match self.latch_slowly(session.patience(), landing.page.id(), target, 0)? {

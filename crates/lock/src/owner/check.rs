@@ -33,6 +33,13 @@ impl LockOwner {
         Ok((has, has.covers(mode) || self.check_beside(name, held, mode)))
     }
 
+    /// As [`LockOwner::holds`] for the lock that was the `place`th when it came, as [`LockOwner::held_and_check_at`] has
+    /// it.
+    #[inline]
+    pub fn holds_at(&self, place: usize, mode: Mode) -> bool {
+        self.state().held.get(place).mode.covers(self.manager.key_ranges.widen(mode))
+    }
+
     /// As [`LockOwner::held_and_check`] for the lock that was the `place`th when it came, counted from 0: by
     /// [`LockOwner::lock_count`] before that. Without a name, and for as long as no lock was given back.
     #[inline]

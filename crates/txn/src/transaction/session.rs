@@ -307,12 +307,26 @@ impl Session for TxnSession {
 
     #[inline]
     fn set_finger(&mut self, table: TableId, finger: Finger) {
-        self.finger = Some((table, finger, None));
+        // What is known of the lock stays with a key that is found where it was.
+        if !self.finger.is_some_and(|(of, known, _)| (of, known) == (table, finger)) {
+            self.finger = Some((table, finger, None));
+        }
     }
 
     #[inline]
     fn set_locked_finger(&mut self, table: TableId, finger: Finger) {
         self.finger = Some((table, finger, self.newest));
+    }
+
+    #[inline]
+    fn holds_at_finger(&mut self, table: TableId, mode: Mode) -> bool {
+        let Some((of, _, Some(lock))) = self.finger else { return false };
+        if of != table || !self.owner.holds_at(lock, mode) {
+            return false;
+        }
+        self.newest = None;
+        self.core().log.prefetch_tail();
+        true
     }
 
     #[inline]
@@ -397,7 +411,41 @@ mod tests {
     use foreshore_testkit::FaultyDisk;
 
     use super::*;
-    use crate::{BeginOptions, EngineOptions, TxnError};
+    use crate::{BeginOptions, Durability, EngineOptions, TxnError};
+
+    /// What is known of the lock on the key that was read last is of that key, not of whichever has its slot later.
+    #[test]
+    fn who_has_read_a_key_to_change_it_has_its_lock_and_no_other() {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+        let table = engine.create_table("table", &[]).unwrap();
+        let begin = || engine.begin(BeginOptions::default()).unwrap();
+        let put = |key: &[u8]| {
+            let mut txn = begin();
+            txn.put(&table, key, b"old").unwrap();
+            txn.commit(Durability::Lazy).unwrap();
+        };
+        put(b"b");
+        put(b"d");
+        let mut txn = begin();
+        assert_eq!(txn.get(&table, b"d", <[u8]>::len).unwrap(), Some(3));
+        assert!(txn.session.holds_at_finger(table.id(), Mode::SN));
+        assert!(!txn.session.holds_at_finger(table.id(), Mode::XN));
+        assert_eq!(txn.get_for_update(&table, b"b", <[u8]>::len).unwrap(), Some(3));
+        assert!(txn.session.holds_at_finger(table.id(), Mode::XN));
+        assert!(!txn.session.holds_at_finger(TableId::VOLUME, Mode::XN));
+        // Now another key has the slot.
+        put(b"a");
+        for (locks, key) in [(3, b"a"), (3, b"b")] {
+            txn.put(&table, key, b"new").unwrap();
+            assert_eq!(txn.session.owner.lock_count(), locks, "{key:?}");
+        }
+        txn.get_for_update(&table, b"c", <[u8]>::len).unwrap();
+        assert!(!txn.session.holds_at_finger(table.id(), Mode::XN), "of what is not there nothing is known");
+        txn.put(&table, b"c", b"new").unwrap();
+        assert_eq!(txn.session.owner.lock_count(), 4);
+        txn.commit(Durability::Lazy).unwrap();
+    }
 
     /// A deadline and a cancellation end the wait for a latch too, and the transaction can go on when it is free.
     #[test]
