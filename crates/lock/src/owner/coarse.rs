@@ -33,8 +33,17 @@ pub(super) struct Coarse {
     wanted: IntentMode,
 }
 
+/// What came of an attempt to lock a table without waiting.
+enum Attempt {
+    /// It holds this.
+    Held(IntentMode),
+    /// Somebody is in the way.
+    Blocked(Coarse, Wish),
+}
+
 impl LockOwner {
-    /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX.
+    /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX. Gives what it
+    /// holds then.
     ///
     /// Whatever the error, the transaction holds what it held before. Must not be called under a latch.
     pub fn intent(
@@ -42,10 +51,14 @@ impl LockOwner {
         table: TableId,
         mode: IntentMode,
         wait: &WaitPolicy<'_>,
-    ) -> Result<(), LockError> {
-        let Some((coarse, wish)) = self.attempt_intent(table, mode)? else { return Ok(()) };
+    ) -> Result<IntentMode, LockError> {
+        let (coarse, wish) = match self.attempt_intent(table, mode)? {
+            Attempt::Held(held) => return Ok(held),
+            Attempt::Blocked(coarse, wish) => (coarse, wish),
+        };
         let outcome = wish.wait(&self.manager, self.slot, table, None, wait);
-        self.settle_intent(coarse, wish, outcome)
+        self.settle_intent(coarse, wish, outcome)?;
+        Ok(coarse.wanted)
     }
 
     /// As [`LockOwner::intent`], but comes back when it would wait, as [`LockOwner::ask`] does.
@@ -56,23 +69,19 @@ impl LockOwner {
         wait: &WaitPolicy<'_>,
     ) -> Result<bool, LockError> {
         match self.attempt_intent(table, mode)? {
-            Some((coarse, wish)) => self.begin_asking(wish, Some(coarse), table, None, wait),
-            None => Ok(true),
+            Attempt::Held(_) => Ok(true),
+            Attempt::Blocked(coarse, wish) => self.begin_asking(wish, Some(coarse), table, None, wait),
         }
     }
 
     /// Takes an intent lock if it is free; else says what to wait for.
-    fn attempt_intent(
-        &mut self,
-        table: TableId,
-        mode: IntentMode,
-    ) -> Result<Option<(Coarse, Wish)>, LockError> {
+    fn attempt_intent(&mut self, table: TableId, mode: IntentMode) -> Result<Attempt, LockError> {
         let entry = EntryIndex::of(table);
         let state = self.state();
         let place = state.place_of(entry);
         let held = place.map(|place| state.intents[place].mode);
-        if held.is_some_and(|held| held.covers(mode)) {
-            return Ok(None);
+        if let Some(held) = held.filter(|held| held.covers(mode)) {
+            return Ok(Attempt::Held(held));
         }
         let wanted = held.map_or(mode, |held| held.join(mode));
         let coarse = Coarse { entry, place, wanted };
@@ -91,7 +100,10 @@ impl LockOwner {
             IntentLocks::InTable(_) => state.attempt_in_table(manager, slot, coarse)?,
             IntentLocks::Inherited(inherited) => state.inherit(manager, inherited, slot, coarse)?,
         };
-        Ok(blocked.map(|wish| (coarse, wish)))
+        Ok(match blocked {
+            None => Attempt::Held(wanted),
+            Some(wish) => Attempt::Blocked(coarse, wish),
+        })
     }
 
     /// Takes note of how a wait for an intent lock has ended.

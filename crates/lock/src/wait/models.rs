@@ -100,7 +100,7 @@ impl Txn<'_> {
 
     fn lock_table(&mut self, mode: IntentMode) -> bool {
         let world = self.world;
-        world.note(&self.owner.intent(TABLE, mode, &WaitPolicy::default()))
+        world.note(&self.owner.intent(TABLE, mode, &WaitPolicy::default()).map(drop))
     }
 
     /// Changes what a lock protects, which gets lost if somebody else has it, too.

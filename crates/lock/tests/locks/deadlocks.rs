@@ -29,7 +29,7 @@ impl Link {
         match self {
             Link::Key => owner.acquire(TABLE, key(&own), Mode::XN, &WAIT),
             Link::Gap => owner.acquire(TABLE, key(&own), Mode::XS, &WAIT),
-            Link::Table => owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT),
+            Link::Table => owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT).map(drop),
             // Shares its own key with the one before it.
             Link::Conversion => owner
                 .acquire(TABLE, key(&own), Mode::S, &WAIT)
@@ -43,7 +43,7 @@ impl Link {
         match self {
             Link::Key => owner.acquire(TABLE, key(&bytes), Mode::SN, &WAIT),
             Link::Gap => owner.acquire(TABLE, key(&bytes), Mode::NX, &WAIT),
-            Link::Table => owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT),
+            Link::Table => owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT).map(drop),
             Link::Conversion => owner.acquire(TABLE, key(&bytes), Mode::X, &WAIT),
         }
     }

@@ -81,8 +81,8 @@ fn an_exclusive_lock_is_not_starved_by_a_stream_of_shared_ones() {
 
 #[test]
 fn absolute_locks_and_intents_do_not_starve_each_other() {
-    let intent: Ask = |owner| owner.intent(TABLE, IntentMode::IX, &wait_for(120_000));
-    let absolute: Ask = |owner| owner.intent(TABLE, IntentMode::S, &wait_for(120_000));
+    let intent: Ask = |owner| owner.intent(TABLE, IntentMode::IX, &wait_for(120_000)).map(drop);
+    let absolute: Ask = |owner| owner.intent(TABLE, IntentMode::S, &wait_for(120_000)).map(drop);
     for options in intent_kinds() {
         against_a_stream(&LockManager::new(&options), intent, absolute);
         against_a_stream(&LockManager::new(&options), absolute, intent);

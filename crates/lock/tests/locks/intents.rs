@@ -237,7 +237,7 @@ fn storm(options: &LockOptions) {
                         let mode = IntentMode::ALL[[0, 0, 1, 1, 1, 2, 3, 4][random.below(8) as usize]];
                         let policy = if random.below(4) == 0 { wait_for(random.below(3)) } else { WAIT };
                         match owner.intent(TableId(table as u32), mode, &policy) {
-                            Ok(()) => {
+                            Ok(_) => {
                                 let mode = owner.held_intent(TableId(table as u32)).unwrap();
                                 let mut holders = shadow[table].lock();
                                 holders.retain(|(other, _)| *other != txn);

@@ -86,7 +86,7 @@ fn shared_locks_go_alone_and_exclusive_ones_stay() {
             let kept = intents(table).writes();
             assert_eq!(owner.held_intent(TableId(table)), kept.then_some(intents(table)), "{table}");
             match other.intent(TableId(table), X, &NO_WAIT) {
-                Ok(()) => assert!(!kept, "{table}"),
+                Ok(_) => assert!(!kept, "{table}"),
                 Err(LockError::WouldBlock(holders)) => {
                     assert!(kept && holders.len() == 1 && holders[0].txn == TxnId(1), "{table}: {holders:?}");
                 }

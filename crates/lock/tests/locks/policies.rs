@@ -72,7 +72,7 @@ fn cycle(options: &LockOptions, length: usize) {
                     if number % 2 == 0 {
                         owner.acquire(TABLE, key(&next.to_be_bytes()), Mode::SN, &WAIT)
                     } else {
-                        owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT)
+                        owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT).map(drop)
                     }
                 });
                 victims.fetch_add(given_way, Relaxed);
@@ -174,7 +174,7 @@ fn storm(options: &LockOptions, threads: u64, rounds: u64) {
                             let wait = if random.below(8) == 0 { wait_for(random.below(3)) } else { WAIT };
                             let result = if random.below(6) == 0 {
                                 let mode = IntentMode::ALL[random.below(5) as usize];
-                                owner.intent(TableId(3), mode, &wait)
+                                owner.intent(TableId(3), mode, &wait).map(drop)
                             } else {
                                 let acquired = owner.acquire(TABLE, key(&number.to_be_bytes()), mode, &wait);
                                 acquired.inspect(|()| shadow.granted(number as usize, txn, mode))

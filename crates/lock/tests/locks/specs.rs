@@ -182,7 +182,7 @@ fn run_command(owner: &mut LockOwner, token: &CancelToken, stretch: u32, command
         }
         ["within-table", milliseconds, on, with] => {
             let wait = WaitPolicy { deadline: until(milliseconds), ..wait };
-            owner.intent(table(on), intent_mode(with), &wait)
+            owner.intent(table(on), intent_mode(with), &wait).map(drop)
         }
         ["try", on, with] => {
             let granted = owner.try_acquire(TABLE, key_of(on), mode(with)).expect("no limit is reached");
@@ -192,8 +192,8 @@ fn run_command(owner: &mut LockOwner, token: &CancelToken, stretch: u32, command
             let free = owner.check(TABLE, key_of(on), mode(with));
             return (if free { "free" } else { "taken" }).to_owned();
         }
-        ["table", on, with] => owner.intent(table(on), intent_mode(with), &wait),
-        ["nowait-table", on, with] => owner.intent(table(on), intent_mode(with), &NO_WAIT),
+        ["table", on, with] => owner.intent(table(on), intent_mode(with), &wait).map(drop),
+        ["nowait-table", on, with] => owner.intent(table(on), intent_mode(with), &NO_WAIT).map(drop),
         ["held", on] => return owner.held(TABLE, key_of(on)).unwrap().to_string(),
         ["tag"] => return owner.max_tag().to_string(),
         ["rollback"] => {

@@ -53,7 +53,7 @@ fn run(options: &LockOptions, storm: &Storm) {
                             let on_table = storm.tables > 0 && random.below(storm.tables) == 0;
                             let result = if on_table {
                                 let mode = IntentMode::ALL[random.below(5) as usize];
-                                owner.intent(TableId(random.below(3) as u32), mode, &policy)
+                                owner.intent(TableId(random.below(3) as u32), mode, &policy).map(drop)
                             } else {
                                 owner.acquire(TABLE, key(&number.to_be_bytes()), mode, &policy)
                             };

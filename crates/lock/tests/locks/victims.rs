@@ -126,7 +126,8 @@ fn a_wait_for_a_table_is_remembered() {
             let manager = LockManager::new(&options);
             let (mut old, mut young) = (begin(&manager, OLD, "old"), begin(&manager, YOUNG, "young"));
             old.intent(TableId(100), IntentMode::X, &WAIT).unwrap();
-            let report = victim(young.intent(TableId(100), IntentMode::IX, &WAIT)).expect("it gives way");
+            let report =
+                victim(young.intent(TableId(100), IntentMode::IX, &WAIT).map(drop)).expect("it gives way");
             let kept = manager.deadlocks();
             assert!(kept.len() == 1 && Arc::ptr_eq(&kept[0], &report), "{options:?}");
             let edge = &report.cycle[0];

@@ -102,7 +102,7 @@ fn a_lifeline_that_fails_ends_every_wait() {
         assert!(!asks.look(&far).unwrap());
         thread::scope(|scope| {
             scope.spawn(|| is_over(begin(&manager, 4).acquire(TABLE, key(b"k"), Mode::S, &far)));
-            scope.spawn(|| is_over(begin(&manager, 5).intent(TABLE, IntentMode::IS, &far)));
+            scope.spawn(|| is_over(begin(&manager, 5).intent(TABLE, IntentMode::IS, &far).map(drop)));
             scope.spawn(|| is_over(converts.acquire(TABLE, key(b"more"), Mode::X, &far)));
             (3..=5).for_each(|txn| until_waiting(&manager, txn));
             over.store(true, Ordering::Release);
@@ -212,11 +212,11 @@ const WAITS: [(&str, Wait, Wait); 5] = [
         |owner, wait| owner.acquire(TABLE, key(b"shared"), Mode::S, wait),
         |owner, wait| owner.acquire(TABLE, key(b"shared"), Mode::X, wait),
     ),
-    ("a table", |_, _| Ok(()), |owner, wait| owner.intent(TABLE, IntentMode::IX, wait)),
+    ("a table", |_, _| Ok(()), |owner, wait| owner.intent(TABLE, IntentMode::IX, wait).map(drop)),
     (
         "more of a table",
-        |owner, wait| owner.intent(TABLE, IntentMode::IS, wait),
-        |owner, wait| owner.intent(TABLE, IntentMode::X, wait),
+        |owner, wait| owner.intent(TABLE, IntentMode::IS, wait).map(drop),
+        |owner, wait| owner.intent(TABLE, IntentMode::X, wait).map(drop),
     ),
 ];
 
@@ -393,9 +393,9 @@ fn nobody_waits_for_a_transaction_that_stays() {
         };
         refused(other.acquire(TABLE, key(b"k"), Mode::S, &WAIT));
         refused(other.ask(TABLE, key(b"k"), Mode::S, &WAIT).map(drop));
-        refused(other.intent(TABLE, IntentMode::S, &WAIT));
+        refused(other.intent(TABLE, IntentMode::S, &WAIT).map(drop));
         other.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
-        refused(other.intent(TABLE, IntentMode::X, &WAIT));
+        refused(other.intent(TABLE, IntentMode::X, &WAIT).map(drop));
         other.acquire(TABLE, key(b"l"), Mode::X, &WAIT).unwrap();
         drop(other);
         // Its place is another's then.

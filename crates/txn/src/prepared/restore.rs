@@ -111,9 +111,9 @@ fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(),
         LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
         LoggedLock::Key(..) => Ok(()),
         LoggedLock::Table(table, _) if !names_hold && table != TableId::VOLUME => {
-            owner.intent(table, IntentMode::X, &at_once)
+            owner.intent(table, IntentMode::X, &at_once).map(drop)
         }
-        LoggedLock::Table(table, mode) => owner.intent(table, mode, &at_once),
+        LoggedLock::Table(table, mode) => owner.intent(table, mode, &at_once).map(drop),
     }
 }
 

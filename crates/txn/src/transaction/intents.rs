@@ -30,6 +30,10 @@ impl Intents {
         self.places.find_mut(&mut self.list, table, |entered| entered.table)
     }
 
+    fn place(&self, table: TableId) -> Option<usize> {
+        self.places.place(&self.list, table, |entered| entered.table)
+    }
+
     fn push(&mut self, entered: Entered) {
         self.list.push(entered);
         self.places.note_last(&self.list, |entered| entered.table);
@@ -43,10 +47,11 @@ impl Intents {
 impl TxnSession {
     /// Locks a table, or the volume, itself; without what stands above it.
     pub(crate) fn intent(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        if let Some(joined) = self.wanting(table, want) {
+        if let Some((place, joined)) = self.wanting(table, want) {
             self.advance_change();
-            self.owner.intent(table, joined, &self.waiting.policy())?;
-            self.note_intent(table, joined);
+            // Those before it in its pipeline may have left it a stronger one.
+            let mode = self.owner.intent(table, joined, &self.waiting.policy())?;
+            self.note_intent(table, place, mode);
         }
         Ok(())
     }
@@ -54,28 +59,29 @@ impl TxnSession {
     /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on (`LockOwner::look`).
     /// It is called again then.
     pub(super) fn ask_intent(&mut self, table: TableId, want: IntentMode) -> Result<bool, LockError> {
-        let Some(joined) = self.wanting(table, want) else { return Ok(true) };
+        let Some((place, joined)) = self.wanting(table, want) else { return Ok(true) };
         let granted = self.owner.ask_intent(table, joined, &self.waiting.policy())?;
         if granted {
-            self.note_intent(table, joined);
+            let mode = self.owner.held_intent(table).unwrap_or(joined);
+            self.note_intent(table, place, mode);
         }
         Ok(granted)
     }
 
-    /// What to ask for, if what it holds is not enough.
-    fn wanting(&self, table: TableId, want: IntentMode) -> Option<IntentMode> {
-        match self.intents.find(table) {
-            Some(entered) if entered.mode.covers(want) => None,
-            Some(entered) => Some(entered.mode.join(want)),
-            None => Some(want),
+    /// What to ask for, if what it holds is not enough, and where in the list that is.
+    fn wanting(&self, table: TableId, want: IntentMode) -> Option<(Option<usize>, IntentMode)> {
+        let place = self.intents.place(table);
+        match place.map(|place| self.intents.list[place].mode) {
+            Some(held) if held.covers(want) => None,
+            Some(held) => Some((place, held.join(want))),
+            None => Some((None, want)),
         }
     }
 
-    fn note_intent(&mut self, table: TableId, wanted: IntentMode) {
-        // Those before it in its pipeline may have left it a stronger one.
-        let mode = self.owner.held_intent(table).unwrap_or(wanted);
-        match self.intents.find_mut(table) {
-            Some(entered) => entered.mode = mode,
+    #[inline]
+    fn note_intent(&mut self, table: TableId, place: Option<usize>, mode: IntentMode) {
+        match place {
+            Some(place) => self.intents.list[place].mode = mode,
             None => self.intents.push(Entered::new(table, mode, &self.escalation)),
         }
         self.absolute |= !matches!(mode, IntentMode::IS | IntentMode::IX);
