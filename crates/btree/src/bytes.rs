@@ -1,5 +1,7 @@
 //! Short byte strings without allocation, and what differs between two.
 
+use std::num::NonZeroU64;
+
 use foreshore_env::words::WORD_BYTES;
 use foreshore_pages::PageWords;
 
@@ -67,21 +69,35 @@ impl<const WORDS: usize> SmallBytes<WORDS> {
     }
 }
 
-/// The first place where two values of equal length differ, and the end of the last; eight bytes at a time.
+/// The first place where two values of equal length differ, and the end of the last; some bytes at a time.
 #[inline]
 pub(crate) fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
-    let ((old_words, old_rest), (new_words, new_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
-    let words = old_words.iter().zip(new_words).take_while(|(old, new)| old == new).count();
-    let start = words * 8;
-    let first = start + old[start..].iter().zip(&new[start..]).position(|(old, new)| old != new)?;
+    // Most of a large value stays as it is.
+    let same = old.as_rchunks::<32>().1.iter().rev().zip(new.as_rchunks().1.iter().rev());
+    let end = old.len() - 32 * same.take_while(|(old, new)| old == new).count();
+    let (old, new) = (&old[..end], &new[..end]);
 
-    let rest = old_rest.iter().zip(new_rest).rposition(|(old, new)| old != new);
-    let last = rest.map(|last| old.len() - old_rest.len() + last).or_else(|| {
-        let word = old_words.iter().zip(new_words).rposition(|(old, new)| old != new)?;
-        let last = old_words[word].iter().zip(&new_words[word]).rposition(|(old, new)| old != new)?;
-        Some(word * 8 + last)
-    })?;
-    Some((first, last + 1))
+    let ((old_words, old_rest), (new_words, new_rest)) = (old.as_chunks(), new.as_chunks());
+    let differs = |(old, new): (&[u8; WORD_BYTES], &[u8; WORD_BYTES])| {
+        NonZeroU64::new(u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new))
+    };
+    let begin_of_rest = end - old_rest.len();
+    let rest = || old_rest.iter().zip(new_rest).map(|(old, new)| old != new);
+    let mut words = old_words.iter().zip(new_words).map(differs).enumerate();
+
+    let first_word = words.find_map(|(word, bits)| Some((word, bits?)));
+    let first = match first_word {
+        Some((word, bits)) => word * WORD_BYTES + bits.trailing_zeros() as usize / 8,
+        None => begin_of_rest + rest().position(|differs| differs)?,
+    };
+    let end = match rest().rposition(|differs| differs) {
+        Some(last) => begin_of_rest + last + 1,
+        None => {
+            let (word, bits) = words.rev().find_map(|(word, bits)| Some((word, bits?))).or(first_word)?;
+            (word + 1) * WORD_BYTES - bits.leading_zeros() as usize / 8
+        }
+    };
+    Some((first, end))
 }
 
 #[cfg(test)]
@@ -109,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_difference_is_as_narrow_as_it_can_be() {
-        for length in 0..40 {
+        for length in (0..40).chain(64..100) {
             let old = vec![7; length];
             assert_eq!(difference(&old, &old), None);
             for first in 0..length {
