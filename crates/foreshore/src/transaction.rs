@@ -119,10 +119,28 @@ pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
     if out.len() > MAX_KEY_BYTES { Err(Error::key_too_long(out.len())) } else { Ok(()) }
 }
 
-fn encode_value<V: Value>(value: &V, out: &mut Vec<u8>) -> Result<()> {
-    out.clear();
-    value.encode(out);
-    if out.len() > MAX_VALUE_BYTES { Err(Error::value_too_long(out.len())) } else { Ok(()) }
+/// As [`encode_key`], in `scratch` only if it is nowhere yet.
+#[inline]
+fn encoded_key<'k, K: Key>(key: &'k K, scratch: &'k mut Vec<u8>) -> Result<&'k [u8]> {
+    match key.as_encoded() {
+        Some(bytes) if bytes.len() > MAX_KEY_BYTES => Err(Error::key_too_long(bytes.len())),
+        Some(bytes) => Ok(bytes),
+        None => encode_key(key, scratch).map(|()| &**scratch),
+    }
+}
+
+/// As [`encoded_key`].
+#[inline]
+fn encoded_value<'v, V: Value>(value: &'v V, scratch: &'v mut Vec<u8>) -> Result<&'v [u8]> {
+    let bytes = match value.as_encoded() {
+        Some(bytes) => bytes,
+        None => {
+            scratch.clear();
+            value.encode(scratch);
+            scratch
+        }
+    };
+    if bytes.len() > MAX_VALUE_BYTES { Err(Error::value_too_long(bytes.len())) } else { Ok(bytes) }
 }
 
 pub(crate) fn decode_value<V: Value>(table: &TableInfo, bytes: &[u8]) -> Result<V::Owned> {
@@ -176,8 +194,7 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         key: K,
     ) -> Result<bool> {
-        encode_key(&key, &mut self.key)?;
-        self.on(&table, |txn, table, key, _| txn.contains(table, key))
+        self.on_key(&table, &key, |txn, table, key| txn.contains(table, key))
     }
 
     /// Reads a value that this transaction is going to change: takes at once the lock that the change will need. Two
@@ -208,8 +225,7 @@ impl Transaction {
         key: K,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        encode_key(&key, &mut self.key)?;
-        self.on(&table, |txn, table, key, _| txn.get(table, key, read))
+        self.on_key(&table, &key, |txn, table, key| txn.get(table, key, read))
     }
 
     /// [`Transaction::get_for_update`] in place, as [`Transaction::get_with`].
@@ -223,8 +239,7 @@ impl Transaction {
         key: K,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        encode_key(&key, &mut self.key)?;
-        self.on(&table, |txn, table, key, _| txn.get_for_update(table, key, read))
+        self.on_key(&table, &key, |txn, table, key| txn.get_for_update(table, key, read))
     }
 
     #[inline]
@@ -294,9 +309,9 @@ impl Transaction {
         value: &V,
         operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<bool, TxnError>,
     ) -> Result<bool> {
-        encode_key(key, &mut self.key)?;
-        encode_value(value, &mut self.value)?;
-        self.on(&table, operation)
+        let Transaction { asker, database, recent, key: key_scratch, value: value_scratch, .. } = self;
+        let (key, value) = (encoded_key(key, key_scratch)?, encoded_value(value, value_scratch)?);
+        asker.on(database, recent, &table, |txn, table| operation(txn, table, key, value))
     }
 
     /// Removes a key; tells whether it was there.
@@ -306,8 +321,7 @@ impl Transaction {
     /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`].
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
-        encode_key(&key, &mut self.key)?;
-        self.on(&table, |txn, table, key, _| txn.delete(table, key))
+        self.on_key(&table, &key, |txn, table, key| txn.delete(table, key))
     }
 
     /// Locks a whole table: for a transaction that touches much of it, cheaper than a lock on every key.
@@ -319,7 +333,7 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         lock: TableLock,
     ) -> Result<()> {
-        self.on(&table, |txn, table, _, _| txn.lock_table(table, lock.mode()))
+        self.on(&table, |txn, table| txn.lock_table(table, lock.mode()))
     }
 
     /// The isolation of the operations that follow; a cursor keeps that under which it was made.
@@ -348,16 +362,27 @@ impl Transaction {
         &mut self.asker.txn
     }
 
-    /// Runs an operation on a table, with what was encoded for it: a key and a value.
+    /// Runs an operation on a table.
     #[inline]
     pub(crate) fn on<K: Key, V: Value, R>(
         &mut self,
         table: &TableDefinition<'_, K, V>,
-        operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<R, TxnError>,
+        operation: impl FnOnce(&mut Txn, &TableInfo) -> Result<R, TxnError>,
     ) -> Result<R> {
-        let table = self.database.table(table, &mut self.asker, &mut self.recent)?;
-        operation(&mut self.asker.txn, &table.info, &self.key, &self.value)
-            .map_err(|error| self.asker.fail(&self.database, error))
+        self.asker.on(&self.database, &mut self.recent, table, operation)
+    }
+
+    /// The same, on a key of it.
+    #[inline]
+    fn on_key<K: Key, V: Value, R>(
+        &mut self,
+        table: &TableDefinition<'_, K, V>,
+        key: &K,
+        operation: impl FnOnce(&mut Txn, &TableInfo, &[u8]) -> Result<R, TxnError>,
+    ) -> Result<R> {
+        let Transaction { asker, database, recent, key: scratch, .. } = self;
+        let key = encoded_key(key, scratch)?;
+        asker.on(database, recent, table, |txn, table| operation(txn, table, key))
     }
 
     /// A table by its name and types, made if it is not there.

@@ -74,6 +74,11 @@ pub trait Value {
         self.encode(out);
     }
 
+    /// What [`Value::encode`] appends, where the value holds it as it is: then nothing is copied. The default is `None`.
+    fn as_encoded(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Decodes a whole value.
     ///
     /// # Errors
@@ -169,6 +174,11 @@ impl<const N: usize> Value for [u8; N] {
         out.extend_from_slice(self);
     }
 
+    #[inline]
+    fn as_encoded(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+
     fn decode_inner(bytes: &[u8]) -> Result<([u8; N], &[u8]), ValueDecodeError> {
         match bytes.split_first_chunk() {
             Some((field, rest)) => Ok((*field, rest)),
@@ -208,6 +218,11 @@ macro_rules! bytes_value {
                 encode_counted(self, out);
             }
 
+            #[inline]
+            fn as_encoded(&self) -> Option<&[u8]> {
+                Some(self)
+            }
+
             fn decode(bytes: &[u8]) -> Result<Vec<u8>, ValueDecodeError> {
                 Ok(bytes.to_vec())
             }
@@ -239,6 +254,11 @@ macro_rules! text_value {
 
             fn encode_inner(&self, out: &mut Vec<u8>) {
                 encode_counted(self.as_bytes(), out);
+            }
+
+            #[inline]
+            fn as_encoded(&self) -> Option<&[u8]> {
+                Some(self.as_bytes())
             }
 
             fn decode(bytes: &[u8]) -> Result<String, ValueDecodeError> {
@@ -353,6 +373,19 @@ mod tests {
         let text = "x".repeat(MAX_VALUE_BYTES + 10);
         let (back, number) = <(&str, u8)>::decode(&encoded(&(text.as_str(), 7_u8))).unwrap();
         assert!(back == text && number == 7, "{} bytes", back.len());
+    }
+
+    #[test]
+    fn what_a_value_holds_encoded_is_its_encoding() {
+        fn check<'v>(value: &'v impl Value) -> Option<&'v [u8]> {
+            let held = value.as_encoded();
+            assert!(held.is_none_or(|held| held == encoded(value)));
+            held
+        }
+        let (bytes, text) = (b"ab", "né");
+        assert_eq!([check(&&bytes[..]), check(&bytes.to_vec()), check(bytes)], [Some(&bytes[..]); 3]);
+        assert_eq!([check(&text), check(&text.to_owned())], [Some(text.as_bytes()); 2]);
+        assert_eq!([check(&7u64), check(&("né", 7u8)), check(&Some("né")), check(&())], [None; 4]);
     }
 
     #[test]

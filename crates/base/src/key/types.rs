@@ -124,6 +124,11 @@ pub trait Key {
         self.encode(out);
     }
 
+    /// What [`Key::encode`] appends, where the key holds it as it is: then nothing is copied. The default is `None`.
+    fn as_encoded(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Decodes a whole key.
     ///
     /// # Errors
@@ -271,6 +276,11 @@ macro_rules! bytes_key {
                 escape(self, out);
             }
 
+            #[inline]
+            fn as_encoded(&self) -> Option<&[u8]> {
+                Some(self)
+            }
+
             fn decode(bytes: &[u8]) -> Result<Vec<u8>, KeyDecodeError> {
                 Ok(bytes.to_vec())
             }
@@ -301,6 +311,11 @@ macro_rules! text_key {
                 escape(self.as_bytes(), out);
             }
 
+            #[inline]
+            fn as_encoded(&self) -> Option<&[u8]> {
+                Some(self.as_bytes())
+            }
+
             fn decode(bytes: &[u8]) -> Result<String, KeyDecodeError> {
                 String::from_utf8(bytes.to_vec()).map_err(|_| undecodable::<Self>(bytes))
             }
@@ -327,6 +342,11 @@ impl<const N: usize> Key for [u8; N] {
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
+    }
+
+    #[inline]
+    fn as_encoded(&self) -> Option<&[u8]> {
+        Some(self)
     }
 
     fn decode(bytes: &[u8]) -> Result<[u8; N], KeyDecodeError> {
@@ -384,6 +404,19 @@ mod tests {
             let _ = <(u64, bool)>::decode(&bytes);
             let _ = <[u8; 3]>::decode(&bytes);
         }
+    }
+
+    #[test]
+    fn what_a_key_holds_encoded_is_its_encoding() {
+        fn check<'k>(key: &'k impl Key) -> Option<&'k [u8]> {
+            let held = key.as_encoded();
+            assert!(held.is_none_or(|held| held == encoded(key)));
+            held
+        }
+        let (bytes, text) = (b"a\0b", "né");
+        assert_eq!([check(&&bytes[..]), check(&bytes.to_vec()), check(bytes)], [Some(&bytes[..]); 3]);
+        assert_eq!([check(&text), check(&text.to_owned())], [Some(text.as_bytes()); 2]);
+        assert_eq!([check(&7u64), check(&("né", 7u8)), check(&())], [None; 3]);
     }
 
     #[test]

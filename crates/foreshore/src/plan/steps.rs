@@ -68,7 +68,7 @@ impl Table<'_> {
             Table::Found { info, .. } if !info.is_dropped() => return Ok(()),
             Table::Found { info, encoded: true } => {
                 let definition = TableDefinition::encoded(info.name());
-                (tx.on(&definition, |_, table, _, _| Ok(table.clone()))?, true)
+                (tx.on(&definition, |_, table| Ok(table.clone()))?, true)
             }
             Table::Found { info, encoded: false } => {
                 let TableDescription { name, key_type, value_type } = TableDescription::of(info);

@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use foreshore_base::key::Key;
 use foreshore_txn::{Append, Position};
 
-use super::{Transaction, encode_key, encode_value};
+use super::{Transaction, encoded_key, encoded_value};
 use crate::{
     error::{Error, Result},
     table::TableDefinition,
@@ -88,17 +88,17 @@ impl Appending<'_> {
             bytes.clear();
             ends.clear();
             for (key, value) in entries.by_ref() {
-                encode_key(&key, &mut self.tx.key)?;
-                encode_value(value.borrow(), &mut self.tx.value)?;
-                bytes.extend_from_slice(&self.tx.key);
+                let key = encoded_key(&key, &mut self.tx.key)?;
+                let value = encoded_value(value.borrow(), &mut self.tx.value)?;
+                bytes.extend_from_slice(key);
                 let key_end = bytes.len();
-                bytes.extend_from_slice(&self.tx.value);
+                bytes.extend_from_slice(value);
                 ends.push((key_end, bytes.len()));
                 if bytes.len() >= APPEND_BYTES || ends.len() >= APPEND_ENTRIES {
                     break;
                 }
             }
-            let table = self.tx.on(&table, |_, table, _, _| Ok(table.clone()))?;
+            let table = self.tx.on(&table, |_, table| Ok(table.clone()))?;
             if ends.is_empty() {
                 return self.tx.check_usable();
             }

@@ -1,12 +1,15 @@
 //! A transaction that asks the engine for something, and remembers if it was the victim of a deadlock.
 
+use foreshore_base::key::Key;
 use foreshore_env::sync::Arc;
-use foreshore_txn::{Txn, TxnError};
+use foreshore_txn::{TableInfo, Txn, TxnError};
 
 use crate::{
     database::Inner,
     error::{Error, Result, Victim},
     retention::LogHolder,
+    table::{Recent, TableDefinition},
+    value::Value,
 };
 
 /// A transaction as the engine has it.
@@ -20,6 +23,19 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
+    /// An operation on a table, which is made if it is not there.
+    #[inline]
+    pub(super) fn on<K: Key, V: Value, R>(
+        &mut self,
+        database: &Inner,
+        recent: &mut Option<Recent>,
+        table: &TableDefinition<'_, K, V>,
+        operation: impl FnOnce(&mut Txn, &TableInfo) -> Result<R, TxnError>,
+    ) -> Result<R> {
+        let table = database.table(table, self, recent)?;
+        operation(&mut self.txn, &table.info).map_err(|error| self.fail(database, error))
+    }
+
     /// For an operation that has nothing to do: whether another one would be refused.
     pub(super) fn check_usable(&mut self, database: &Inner) -> Result<()> {
         self.txn.check_usable().map_err(|error| self.fail(database, error))

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 use foreshore_base::key::Key;
 use foreshore_txn::{Direction, LockKind};
 
-use super::{Transaction, encode_key};
+use super::{Transaction, encode_key, encoded_key};
 use crate::{
     error::Result,
     range::{self, Cursor, Range},
@@ -13,12 +13,12 @@ use crate::{
     value::Value,
 };
 
-/// As [`encode_bound`], the key in memory that is there.
+/// As [`encode_bound`], in `scratch` only if it is nowhere yet.
 #[inline]
-fn encode_bound_into<K: Key>(bound: Bound<&K>, out: &mut Vec<u8>) -> Result<Bound<()>> {
+fn encoded_bound<'k, K: Key>(bound: Bound<&'k K>, scratch: &'k mut Vec<u8>) -> Result<Bound<&'k [u8]>> {
     Ok(match bound {
-        Bound::Included(key) => Bound::Included(encode_key(key, out)?),
-        Bound::Excluded(key) => Bound::Excluded(encode_key(key, out)?),
+        Bound::Included(key) => Bound::Included(encoded_key(key, scratch)?),
+        Bound::Excluded(key) => Bound::Excluded(encoded_key(key, scratch)?),
         Bound::Unbounded => Bound::Unbounded,
     })
 }
@@ -107,7 +107,7 @@ impl Transaction {
         range: impl RangeBounds<K>,
     ) -> Result<Range<'_, K, V>> {
         let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-        let info = self.on(&table, |_, table, _, _| Ok(table.clone()))?;
+        let info = self.on(&table, |_, table| Ok(table.clone()))?;
         Ok(Range::new(self, info, bounds))
     }
 
@@ -208,7 +208,7 @@ impl Transaction {
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
         let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-        let info = self.on(&table, |_, table, _, _| Ok(table.clone()))?;
+        let info = self.on(&table, |_, table| Ok(table.clone()))?;
         Cursor::new(self, info, &bounds, direction, lock)
     }
 
@@ -226,11 +226,9 @@ impl Transaction {
         direction: Direction,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let low = encode_bound_into(range.start_bound(), &mut self.key)?;
-        let high = encode_bound_into(range.end_bound(), &mut self.value)?;
-        self.on(&table, |txn, table, first, last| {
-            range::visit(txn, table, (low.map(|()| first), high.map(|()| last)), direction, visit)
-        })
+        let Transaction { asker, database, recent, key: low, value: high, .. } = self;
+        let bounds = (encoded_bound(range.start_bound(), low)?, encoded_bound(range.end_bound(), high)?);
+        asker.on(database, recent, &table, |txn, table| range::visit(txn, table, bounds, direction, visit))
     }
 
     /// The entry with the lowest key. It is locked to be read: two transactions that take it so, and then change or
@@ -309,7 +307,7 @@ impl Transaction {
         let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
         let mut removed = 0;
         while let Some(key) = cursor.next_key_encoded(self)? {
-            removed += u64::from(self.on(&table, |txn, table, _, _| txn.delete(table, key))?);
+            removed += u64::from(self.on(&table, |txn, table| txn.delete(table, key))?);
         }
         Ok(removed)
     }
