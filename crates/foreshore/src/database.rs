@@ -152,7 +152,8 @@ impl Database {
         body: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
         let planner = self.planner(options);
-        let committed = transact::run(Session::Alone(self), options, planner, body, Transaction::commit);
+        let committed =
+            transact::run(Session::Alone(self), options, planner, body, Transaction::commit_in_place);
         committed.map(|(result, ())| result)
     }
 

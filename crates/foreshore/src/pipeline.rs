@@ -115,7 +115,7 @@ impl Pipeline {
     ) -> Result<(R, CommitTicket)> {
         let planner = self.database.planner(options);
         let session = Session::Pipeline(&self.database, &mut self.pipeline);
-        transact::run(session, options, planner, body, Transaction::commit_pipelined)
+        transact::run(session, options, planner, body, Transaction::commit_pipelined_in_place)
     }
 
     /// Begins the next transaction, which may be ended as any other.

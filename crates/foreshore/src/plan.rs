@@ -140,7 +140,8 @@ impl<'d> Plan<'d> {
         let steps = steps?;
         let planner = Some(Planner::new(steps));
         let session = Session::Alone(database);
-        transact::run(session, &options, planner, body, Transaction::commit).map(|(result, ())| result)
+        transact::run(session, &options, planner, body, Transaction::commit_in_place)
+            .map(|(result, ())| result)
     }
 
     /// Gives it to the threads of partitioned execution, and does not wait: they get the locks and run `body`, many

@@ -72,7 +72,8 @@ impl Database {
         let read_mode = Some(options.read_mode.unwrap_or(ReadMode::Hybrid));
         let options = TransactOptions { read_mode, ..options.clone() };
         let body = |tx: &mut Transaction| body(&mut ReadTransaction { tx });
-        let committed = transact::run(Session::Alone(self), &options, None, body, Transaction::commit);
+        let committed =
+            transact::run(Session::Alone(self), &options, None, body, Transaction::commit_in_place);
         committed.map(|(result, ())| result)
     }
 }

@@ -103,7 +103,8 @@ pub struct TransactOptions {
 impl TransactOptions {
     /// The deadline as a point in time; one that lies beyond what a clock can say is none.
     pub(crate) fn deadline_from_now(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.deadline?)
+        let deadline = self.deadline?;
+        Instant::now().checked_add(deadline)
     }
 
     /// How long each wait for a lock lasts of a transaction that this thread begins, and whether that is so because it
@@ -234,7 +235,7 @@ pub(crate) fn run<R, C>(
     options: &TransactOptions,
     mut planner: Option<Planner<'_>>,
     mut body: impl FnMut(&mut Transaction) -> Result<R>,
-    commit: impl Fn(Transaction) -> Result<C>,
+    commit: impl Fn(&mut Transaction) -> Result<C>,
 ) -> Result<(R, C)> {
     session.database().inner().check_process()?;
     let mut body = |tx: &mut Transaction| nested::within(|| body(tx));
@@ -257,47 +258,51 @@ pub(crate) fn run<R, C>(
         let wait = |session: &mut Session<'_>, places| {
             session.begin_when_there_is_a_place(places, (options, reads, deadline, age), at)
         };
-        let mut tx = match places {
-            Some(places) if age.is_none() && places.are_sought() => wait(&mut session, places)?,
-            _ => match session.begin(options, reads, deadline, age, None) {
-                Ok(tx) => tx,
-                Err(refused) => match (refused, places) {
-                    (Error::TooManyTransactions { .. }, Some(places)) => wait(&mut session, places)?,
-                    (refused, _) => return Err(refused),
+        let run = {
+            let mut tx = match places {
+                Some(places) if age.is_none() && places.are_sought() => wait(&mut session, places)?,
+                _ => match session.begin(options, reads, deadline, age, None) {
+                    Ok(tx) => tx,
+                    Err(refused) => match (refused, places) {
+                        (Error::TooManyTransactions { .. }, Some(places)) => wait(&mut session, places)?,
+                        (refused, _) => return Err(refused),
+                    },
                 },
-            },
-        };
-        if planner.is_none() {
-            tx.txn().set_read_mode(reads);
-        }
-        if attempts.has_turn() {
-            tx.txn().watch_company();
-        }
-        // DB-4.
-        age = Some(tx.age().0);
-        let result = match &mut planner {
-            None => body(&mut tx),
-            Some(planner) => {
-                let footprint = planner.footprint(&mut tx, &mut body);
-                session.set_up(&mut tx, options, deadline);
-                footprint.and_then(|footprint| plan::follow(&mut tx, footprint)).and_then(|()| body(&mut tx))
+            };
+            if planner.is_none() {
+                tx.txn().set_read_mode(reads);
             }
-        };
-        if let Some(admission) = admission
-            && (tx.txn().has_waited() || tx.txn().crowds_log())
-        {
-            let engine = session.engine();
-            admission.note_wait(|| engine.locks().waited() + engine.log().waited());
-        }
-        let commit = |tx: Transaction| {
-            // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it
-            // is better not woken before they are released.
-            if tx.waits_for_disk() {
-                drop(permit.take());
+            if attempts.has_turn() {
+                tx.txn().watch_company();
             }
-            commit(tx)
+            // DB-4.
+            age = Some(tx.age().0);
+            let result = match &mut planner {
+                None => body(&mut tx),
+                Some(planner) => {
+                    let footprint = planner.footprint(&mut tx, &mut body);
+                    session.set_up(&mut tx, options, deadline);
+                    footprint
+                        .and_then(|footprint| plan::follow(&mut tx, footprint))
+                        .and_then(|()| body(&mut tx))
+                }
+            };
+            if let Some(admission) = admission
+                && (tx.txn().has_waited() || tx.txn().crowds_log())
+            {
+                let engine = session.engine();
+                admission.note_wait(|| engine.locks().waited() + engine.log().waited());
+            }
+            let commit = |tx: &mut Transaction| {
+                // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it
+                // is better not woken before they are released.
+                if tx.waits_for_disk() {
+                    drop(permit.take());
+                }
+                commit(tx)
+            };
+            end_run(&mut tx, result, planner.as_mut(), commit, Transaction::rollback_in_place)?
         };
-        let run = end_run(tx, result, planner.as_mut(), commit, Transaction::rollback)?;
         // Before it waits for anything again.
         let is_victim = matches!(run, Run::Victim(_));
         match (permit, admission) {
@@ -329,20 +334,20 @@ pub(crate) enum Run<R> {
     Victim(Arc<Victim>),
 }
 
-/// Ends a run whose body gave `result`: by `commit`, if it may, else by `rollback`.
+/// Ends a run whose body gave `result`, and its transaction: by `commit`, if it may, else by `rollback`.
 ///
 /// # Errors
 /// What undoing it met.
 pub(crate) fn end_run<R, C>(
-    mut tx: Transaction,
+    tx: &mut Transaction,
     result: Result<R>,
     planner: Option<&mut Planner<'_>>,
-    commit: impl FnOnce(Transaction) -> Result<C>,
-    rollback: impl FnOnce(Transaction) -> Result<()>,
+    commit: impl FnOnce(&mut Transaction) -> Result<C>,
+    rollback: impl FnOnce(&mut Transaction) -> Result<()>,
 ) -> Result<Run<(R, C)>> {
     let mut thrown_away = None;
     // Whatever the body made of it (DB-8).
-    let run = if planner.is_some_and(|planner| planner.has_missed(&mut tx)) {
+    let run = if planner.is_some_and(|planner| planner.has_missed(tx)) {
         thrown_away = Some(result);
         Run::Missed
     } else if tx.txn().has_stale_reads() {

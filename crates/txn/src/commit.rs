@@ -42,11 +42,19 @@ impl Txn {
     /// [`TxnError::OutcomeUnknown`] when the log failed in between. After any other error the transaction is rolled
     /// back.
     pub fn commit(mut self, durability: Durability) -> Result<Lsn, TxnError> {
-        self.end_by_commit(durability)
+        self.commit_in_place(durability)
     }
 
-    /// As [`Txn::commit`], for all ways that lead here.
-    pub(crate) fn end_by_commit(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
+    /// As [`Txn::commit`], without being moved: a transaction is large. It has ended, whatever this returns.
+    pub fn commit_in_place(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
+        let committed = self.end_by_commit(durability);
+        if committed.is_err() {
+            self.end_if_open();
+        }
+        committed
+    }
+
+    fn end_by_commit(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
         self.check_usable()?;
         self.session.check_has_run()?;
         // READ-4: while all its locks are held, and before its commit has a place in the log.
@@ -59,9 +67,14 @@ impl Txn {
     }
 
     /// Commits without waiting for the disk: its flush has been asked for, and the ticket tells when it is through.
-    pub fn commit_pipelined(self) -> Result<CommitTicket, TxnError> {
+    pub fn commit_pipelined(mut self) -> Result<CommitTicket, TxnError> {
+        self.commit_pipelined_in_place()
+    }
+
+    /// As [`Txn::commit_pipelined`], in the way of [`Txn::commit_in_place`].
+    pub fn commit_pipelined_in_place(&mut self) -> Result<CommitTicket, TxnError> {
         let core = self.session.share_core();
-        let lsn = self.commit(Durability::Pipelined)?;
+        let lsn = self.commit_in_place(Durability::Pipelined)?;
         Ok(CommitTicket::new(core, lsn))
     }
 

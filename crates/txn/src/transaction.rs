@@ -215,6 +215,11 @@ impl Txn {
 
     /// Undoes everything and gives all locks back.
     pub fn rollback(mut self) -> Result<(), TxnError> {
+        self.rollback_in_place()
+    }
+
+    /// As [`Txn::rollback`], in the way of [`Txn::commit_in_place`].
+    pub fn rollback_in_place(&mut self) -> Result<(), TxnError> {
         self.end_by_rollback().map_err(TxnError::from)
     }
 
@@ -245,6 +250,14 @@ impl Txn {
         }
         self.leave_pipeline(!all_go, Lsn::ZERO, false);
         result.map(|_| ())
+    }
+
+    /// Rolls it back, if it has not ended.
+    pub(crate) fn end_if_open(&mut self) {
+        if !self.finished && !self.away {
+            // Nobody asks how that went; a failure has poisoned the database.
+            let _ = self.end_by_rollback();
+        }
     }
 
     /// Makes sure of a lock on a table, which must still be there.
@@ -369,9 +382,6 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if !self.finished && !self.away {
-            // Whoever drops a transaction does not ask how that went; a failure has poisoned the database.
-            let _ = self.end_by_rollback();
-        }
+        self.end_if_open();
     }
 }

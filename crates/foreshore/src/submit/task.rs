@@ -238,9 +238,10 @@ impl<C: Client> Task<C> {
         let waits = tx.durability() == Durability::Sync;
         let mut left = None;
         let travels = !self.asks_at_once();
-        let rollback = |tx: Transaction| tx.rollback_parting(travels).map(|parted| left = parted);
-        let ended =
-            transact::end_run(tx, result, Some(&mut self.planner), Transaction::commit_parting, rollback);
+        let rollback = |tx: &mut Transaction| tx.rollback_parting(travels).map(|parted| left = parted);
+        let planner = Some(&mut self.planner);
+        let ended = transact::end_run(&mut tx, result, planner, Transaction::commit_parting, rollback);
+        drop(tx);
         nested::within(|| drop(thrown_away));
         let then = match ended {
             // What is planned locks what it reads: nothing is stale.

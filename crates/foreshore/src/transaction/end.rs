@@ -1,6 +1,6 @@
 //! How a transaction ends.
 
-use foreshore_txn::{CancelToken, Parted};
+use foreshore_txn::{CancelToken, Parted, Txn, TxnError};
 
 use super::{Asker, Transaction};
 use crate::{
@@ -19,24 +19,22 @@ impl Transaction {
     /// [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction could only be rolled back; [`Error::StaleReads`]
     /// if others have changed what it has read without locks; [`Error::Closed`], [`Error::Poisoned`] or
     /// [`Error::Forked`] if the database can no longer be used here.
-    pub fn commit(self) -> Result<()> {
-        let durability = self.durability;
-        self.commit_with(durability)
+    pub fn commit(mut self) -> Result<()> {
+        self.commit_in_place()
+    }
+
+    /// [`Transaction::commit`] where it lies; it has ended then, whatever came of it.
+    pub(crate) fn commit_in_place(&mut self) -> Result<()> {
+        self.end(Txn::commit_in_place).map(|_| ())
     }
 
     /// Commits with another durability.
     ///
     /// # Errors
     /// As [`Transaction::commit`]; [`Error::OutcomeUnknown`] only under [`Durability::Sync`].
-    pub fn commit_with(self, durability: Durability) -> Result<()> {
-        if self.is_cancelled() {
-            return self.end_cancelled();
-        }
-        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
-        match txn.commit(durability) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::from_txn(error, &database.path)),
-        }
+    pub fn commit_with(mut self, durability: Durability) -> Result<()> {
+        self.durability = durability;
+        self.commit_in_place()
     }
 
     /// Commits without waiting for the disk: others can go on with what this transaction touched, and the ticket tells
@@ -44,15 +42,14 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`], but for [`Error::OutcomeUnknown`], which the ticket tells: nothing was committed.
-    pub fn commit_pipelined(self) -> Result<CommitTicket> {
-        if self.is_cancelled() {
-            return self.end_cancelled();
-        }
-        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
-        match txn.commit_pipelined() {
-            Ok(ticket) => Ok(CommitTicket::new(ticket, &database)),
-            Err(error) => Err(Error::from_txn(error, &database.path)),
-        }
+    pub fn commit_pipelined(mut self) -> Result<CommitTicket> {
+        self.commit_pipelined_in_place()
+    }
+
+    /// [`Transaction::commit_pipelined`], as [`Transaction::commit_in_place`].
+    pub(crate) fn commit_pipelined_in_place(&mut self) -> Result<CommitTicket> {
+        let ticket = self.end(|txn, _| txn.commit_pipelined_in_place())?;
+        Ok(CommitTicket::new(ticket, &self.database))
     }
 
     /// The first phase of a two-phase commit: makes the transaction ready to commit under this id (1 to 200 bytes),
@@ -70,33 +67,28 @@ impl Transaction {
     /// opened again.
     pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
         if self.is_cancelled() {
-            return self.end_cancelled();
+            self.rollback()?;
+            return Err(Error::Cancelled);
         }
         let Transaction { asker: Asker { txn, .. }, database, .. } = self;
         txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, &database.path))
     }
 
-    /// [`Transaction::commit_pipelined`] for those whose locks travel: under [`Durability::Lazy`] the flush is not
-    /// asked for.
-    pub(crate) fn commit_parting(self) -> Result<(CommitTicket, Option<Box<Parted>>)> {
-        let durability = match self.durability {
-            Durability::Lazy => Durability::Lazy,
-            Durability::Sync | Durability::Pipelined => Durability::Pipelined,
-        };
-        if self.is_cancelled() {
-            return self.end_cancelled();
-        }
-        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
-        match txn.commit_parting(durability) {
-            Ok((ticket, parted)) => Ok((CommitTicket::new(ticket, &database), parted)),
-            Err(error) => Err(Error::from_txn(error, &database.path)),
-        }
+    /// [`Transaction::commit_pipelined`] for those whose locks travel, in place: under [`Durability::Lazy`] the flush
+    /// is not asked for.
+    pub(crate) fn commit_parting(&mut self) -> Result<(CommitTicket, Option<Box<Parted>>)> {
+        let (ticket, parted) = self.end(|txn, durability| {
+            txn.commit_parting(match durability {
+                Durability::Lazy => Durability::Lazy,
+                Durability::Sync | Durability::Pipelined => Durability::Pipelined,
+            })
+        })?;
+        Ok((CommitTicket::new(ticket, &self.database), parted))
     }
 
-    /// [`Transaction::rollback`] for those whose locks travel, if they do so on their way back.
-    pub(crate) fn rollback_parting(self, travels: bool) -> Result<Option<Box<Parted>>> {
-        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
-        txn.rollback_parting(travels).map_err(|error| Error::from_txn(error, &database.path))
+    /// [`Transaction::rollback`] for those whose locks travel, in place, if they do so on their way back.
+    pub(crate) fn rollback_parting(&mut self, travels: bool) -> Result<Option<Box<Parted>>> {
+        self.asker.txn.rollback_parting(travels).map_err(|error| Error::from_txn(error, &self.database.path))
     }
 
     /// How it commits.
@@ -109,11 +101,15 @@ impl Transaction {
         self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
-    /// DB-6: a cancelled transaction is rolled back, whatever was to become of it.
-    #[cold]
-    fn end_cancelled<R>(self) -> Result<R> {
-        self.rollback()?;
-        Err(Error::Cancelled)
+    /// Commits it in one of the ways there are. DB-6: a cancelled transaction is rolled back, whatever was to become of
+    /// it.
+    fn end<R>(&mut self, commit: impl FnOnce(&mut Txn, Durability) -> Result<R, TxnError>) -> Result<R> {
+        if self.is_cancelled() {
+            self.rollback_in_place()?;
+            return Err(Error::Cancelled);
+        }
+        commit(&mut self.asker.txn, self.durability)
+            .map_err(|error| Error::from_txn(error, &self.database.path))
     }
 
     /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure.
@@ -122,8 +118,12 @@ impl Transaction {
     /// [`Error::Forked`] in a fork of the process, where nothing is undone. [`Error::Closed`] or [`Error::Poisoned`] if
     /// the database can no longer be used: the next opening undoes what is left. If undoing fails otherwise, with
     /// [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
-    pub fn rollback(self) -> Result<()> {
-        let Transaction { asker: Asker { txn, .. }, database, .. } = self;
-        txn.rollback().map_err(|error| Error::from_txn(error, &database.path))
+    pub fn rollback(mut self) -> Result<()> {
+        self.rollback_in_place()
+    }
+
+    /// [`Transaction::rollback`], as [`Transaction::commit_in_place`].
+    pub(crate) fn rollback_in_place(&mut self) -> Result<()> {
+        self.asker.txn.rollback_in_place().map_err(|error| Error::from_txn(error, &self.database.path))
     }
 }

@@ -187,26 +187,26 @@ impl Txn {
         self.lock(|_| outcome)
     }
 
-    /// As [`Txn::commit_pipelined`], but parts with the locks instead of giving them back, if early release allows for
-    /// that ([`Parted::release`]). Only under `Durability::Sync` it waits for the disk.
+    /// As [`Txn::commit_pipelined_in_place`], but parts with the locks instead of giving them back, if early release
+    /// allows for that ([`Parted::release`]). Only under `Durability::Sync` it waits for the disk.
     pub fn commit_parting(
-        mut self,
+        &mut self,
         durability: Durability,
     ) -> Result<(CommitTicket, Option<Box<Parted>>), TxnError> {
         let core = self.session.share_core();
         self.session.parts = true;
-        let lsn = self.end_by_commit(durability)?;
+        let lsn = self.commit_in_place(durability)?;
         Ok((CommitTicket::new(core, lsn), self.session.parted.take()))
     }
 
-    /// As [`Txn::rollback`], but parts with the locks instead of giving them back. `travels`: whether those that have
+    /// As [`Txn::rollback_in_place`], but parts with the locks instead of giving them back. `travels`: whether those that have
     /// travelled are to do so once more; if not, its own thread gives all of them back, in [`Parted::release_own`].
-    pub fn rollback_parting(mut self, travels: bool) -> Result<Option<Box<Parted>>, TxnError> {
+    pub fn rollback_parting(&mut self, travels: bool) -> Result<Option<Box<Parted>>, TxnError> {
         self.session.parts = true;
         if !travels {
             self.session.travelled = 0;
         }
-        self.end_by_rollback()?;
+        self.rollback_in_place()?;
         Ok(self.session.parted.take())
     }
 }
