@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn what_a_value_holds_encoded_is_its_encoding() {
-        fn check<'v>(value: &'v impl Value) -> Option<&'v [u8]> {
+        fn check(value: &impl Value) -> Option<&[u8]> {
             let held = value.as_encoded();
             assert!(held.is_none_or(|held| held == encoded(value)));
             held

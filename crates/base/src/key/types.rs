@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn what_a_key_holds_encoded_is_its_encoding() {
-        fn check<'k>(key: &'k impl Key) -> Option<&'k [u8]> {
+        fn check(key: &impl Key) -> Option<&[u8]> {
             let held = key.as_encoded();
             assert!(held.is_none_or(|held| held == encoded(key)));
             held
