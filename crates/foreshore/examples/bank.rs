@@ -7,7 +7,7 @@
 
 use std::{env, thread, time::Instant};
 
-use foreshore::{Database, Durability, Error, TableDefinition, TransactOptions};
+use foreshore::{Database, Durability, Error, Prefix, TableDefinition, TransactOptions};
 
 const ACCOUNTS: TableDefinition<u32, i64> = TableDefinition::new("accounts");
 const TRANSFERS: TableDefinition<(u32, u64), (u32, u32, i64)> = TableDefinition::new("transfers");
@@ -39,8 +39,7 @@ fn main() -> Result<(), Error> {
     let seconds = begin.elapsed().as_secs_f64();
     println!("{transfers} transfers and {audits} audits in {seconds:.2} s");
 
-    let entries =
-        db.transact(|tx| tx.range(TRANSFERS, ..)?.try_fold(0_u64, |sum, entry| entry.map(|_| sum + 1)))?;
+    let entries = db.transact(|tx| tx.count_range(TRANSFERS, ..))?;
     println!("{entries} transfers in the books; the total is right. The database is in {path}");
     db.close()
 }
@@ -74,7 +73,7 @@ fn move_money(db: &Database, teller: u32) -> impl FnOnce() -> Result<(), Error> 
                 tx.put(ACCOUNTS, from, balance - amount)?;
                 let balance = tx.get_for_update(ACCOUNTS, to)?.unwrap_or(0);
                 tx.put(ACCOUNTS, to, balance + amount)?;
-                let mut entries = tx.range(TRANSFERS, (teller, 0)..=(teller, u64::MAX))?;
+                let mut entries = tx.range(TRANSFERS, Prefix((teller,)))?;
                 let number = match entries.next_back().transpose()? {
                     Some(((_, number), _)) => number + 1,
                     None => 0,

@@ -173,15 +173,16 @@
 //! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`Key`] says how to implement it for a type of your own.
 //! [`limits`] has the limits of what is stored, [`Options`] those of itself; reaching one is an error.
 //!
-//! **Prefixes.** The entries that have the same first field lie together: they begin at that field with the least of
-//! the next type, and end before the field's successor with the same. The successor of a number is the next one, that
-//! of a string the string with `\0` behind it. Strings with the same beginning lie together, too: begin there, and
-//! break off at the first that begins otherwise.
+//! **Prefixes.** Keys that begin alike lie together: strings with the same beginning, and tuples with the same first
+//! fields. A [`Prefix`] stands for all of them, wherever a range of keys is asked for ([`KeyRange`]): to read, to count,
+//! to remove, in a plan.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
 //! # let directory = tempfile::tempdir().unwrap();
 //! # let db = Database::open(directory.path())?;
+//! use foreshore::Prefix;
+//!
 //! const FILES: TableDefinition<(&str, &str), u64> = TableDefinition::new("files by owner and name");
 //! const WORDS: TableDefinition<&str, u64> = TableDefinition::new("words");
 //! # db.transact(|tx| {
@@ -191,17 +192,8 @@
 //! #     ["sea", "shore", "shored", "short", "ship"].iter().try_for_each(|word| tx.put(WORDS, *word, 1).map(drop))
 //! # })?;
 //! let (files, words) = db.read(|tx| {
-//!     let (owner, beginning) = ("alice", "shor");
-//!     let next = format!("{owner}\0");
-//!     let files = tx.range(FILES, (owner, "")..(next.as_str(), ""))?.count();
-//!     let mut words = Vec::new();
-//!     for entry in tx.range(WORDS, beginning..)? {
-//!         let (word, _) = entry?;
-//!         if !word.starts_with(beginning) {
-//!             break;
-//!         }
-//!         words.push(word);
-//!     }
+//!     let files = tx.count_range(FILES, Prefix(("alice",)))?;
+//!     let words: Vec<_> = tx.range(WORDS, Prefix("shor"))?.collect::<Result<_, _>>()?;
 //!     Ok((files, words))
 //! })?;
 //! assert_eq!((files, words.len()), (2, 3)); // both files of alice; shore, shored, short
@@ -255,7 +247,7 @@ mod view;
 
 pub use foreshore_base::{
     CorruptionSite, Lsn, PageId, TxnId,
-    key::{Key, KeyDecodeError},
+    key::{Key, KeyDecodeError, KeyPrefix, Prefix},
     limits,
 };
 pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats as PartitionThread};
@@ -273,7 +265,7 @@ pub use crate::{
     options::Options,
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},
-    range::{Cursor, Range, Reads},
+    range::{Cursor, KeyRange, Range, Reads},
     read::ReadTransaction,
     report::{CompactReport, Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},

@@ -4,7 +4,6 @@ mod steps;
 
 use std::{
     mem,
-    ops::RangeBounds,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -17,10 +16,11 @@ use crate::{
     database::Database,
     error::{Error, Result},
     nested,
+    range::{self, KeyRange},
     submit::{self, Submitted},
     table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
-    transaction::{Transaction, encode_bound},
+    transaction::Transaction,
     value::Value,
 };
 
@@ -101,19 +101,19 @@ impl<'d> Plan<'d> {
     /// It will read keys of this range. Its keys and the gaps between them are looked for when it runs, and locked with
     /// the rest: from then on nobody can put a key there. But one that somebody has put there after the look splits a
     /// gap: what lies above it is locked when it is read, as whatever is not in the plan.
-    pub fn read_range<K: Key, V: Value>(
+    pub fn read_range<K: Key, V: Value, By>(
         self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
     ) -> Plan<'d> {
         self.range(table, range, LockKind::Shared)
     }
 
     /// It will read keys of this range, and change or delete those that are there.
-    pub fn write_range<K: Key, V: Value>(
+    pub fn write_range<K: Key, V: Value, By>(
         self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
     ) -> Plan<'d> {
         self.range(table, range, LockKind::Exclusive)
     }
@@ -216,14 +216,14 @@ impl<'d> Plan<'d> {
         self.step(|steps, database| steps.add_key(database, &table, key, kind))
     }
 
-    fn range<K: Key, V: Value>(
+    fn range<K: Key, V: Value, By>(
         self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         kind: LockKind,
     ) -> Plan<'d> {
         self.step(|steps, database| {
-            let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+            let bounds = range::encode(&range, &mut Vec::new(), &mut Vec::new())?;
             steps.add_range(database, &table, bounds, kind)
         })
     }

@@ -2,19 +2,116 @@
 
 use std::{
     marker::PhantomData,
-    ops::{Bound, ControlFlow},
+    ops::{Bound, ControlFlow, RangeBounds},
 };
 
-use foreshore_base::key::Key;
+use foreshore_base::key::{self, Key, KeyPrefix, Prefix};
 use foreshore_txn::{Direction, LockKind, TableInfo, Txn, TxnCursor, TxnError};
 
 use crate::{
     error::Result,
     read::ReadTransaction,
     table::undecodable,
-    transaction::{Transaction, decode_value},
+    transaction::{Transaction, check_length, decode_value, encoded_key},
     value::Value,
 };
+
+/// A range of keys of type `K`: one of the standard library's ([`RangeBounds`]), or a [`Prefix`]. `By` says which of the
+/// two it is, and is inferred.
+///
+/// ```
+/// # use foreshore::{Database, TableDefinition};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = Database::open(directory.path())?;
+/// use foreshore::Prefix;
+///
+/// const READINGS: TableDefinition<(&str, u64), f64> = TableDefinition::new("readings by place and second");
+/// # db.transact(|tx| {
+/// #     for (place, second) in [("harbour", 1), ("harbour", 9), ("harbour east", 4), ("shore", 3)] {
+/// #         tx.put(READINGS, (place, second), 17.5)?;
+/// #     }
+/// #     Ok(())
+/// # })?;
+/// db.transact(|tx| {
+///     assert_eq!(tx.count_range(READINGS, Prefix(("harbour",)))?, 2); // of this place
+///     assert_eq!(tx.count_range(READINGS, Prefix((Prefix("harbour"),)))?, 3); // of places that begin so
+///     assert_eq!(tx.count_range(READINGS, ("harbour", 5)..=("harbour", u64::MAX))?, 1);
+///     let newest = tx.range(READINGS, Prefix(("harbour",)))?.next_back().transpose()?;
+///     assert_eq!(newest, Some((("harbour".to_owned(), 9), 17.5)));
+///     Ok(())
+/// })?;
+/// # Ok::<(), foreshore::Error>(())
+/// ```
+pub trait KeyRange<K, By>: in_bytes::KeyRange<K, By> {}
+
+impl<K, By, R: in_bytes::KeyRange<K, By>> KeyRange<K, By> for R {}
+
+mod in_bytes {
+    use super::{Bound, Key, KeyPrefix, Prefix, RangeBounds, Result, check_length, encoded_key, key};
+
+    type Encoded<'r> = (Bound<&'r [u8]>, Bound<&'r [u8]>);
+
+    #[derive(Debug)]
+    pub struct ByBounds;
+
+    #[derive(Debug)]
+    pub struct ByPrefix;
+
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is no range of keys of type `{K}`",
+        note = "give two bounds of that type, as `low..high`, or a `Prefix` of it: `Prefix(\"text\")`, `Prefix((field,))`"
+    )]
+    pub trait KeyRange<K, By> {
+        /// Its encoded bounds, in `low` and `high` if they are nowhere yet.
+        fn encode<'r>(&'r self, low: &'r mut Vec<u8>, high: &'r mut Vec<u8>) -> Result<Encoded<'r>>
+        where
+            K: 'r;
+    }
+
+    #[inline]
+    fn encoded_bound<'k, K: Key>(bound: Bound<&'k K>, scratch: &'k mut Vec<u8>) -> Result<Bound<&'k [u8]>> {
+        Ok(match bound {
+            Bound::Included(key) => Bound::Included(encoded_key(key, scratch)?),
+            Bound::Excluded(key) => Bound::Excluded(encoded_key(key, scratch)?),
+            Bound::Unbounded => Bound::Unbounded,
+        })
+    }
+
+    impl<K: Key, R: RangeBounds<K>> KeyRange<K, ByBounds> for R {
+        #[inline]
+        fn encode<'r>(&'r self, low: &'r mut Vec<u8>, high: &'r mut Vec<u8>) -> Result<Encoded<'r>>
+        where
+            K: 'r,
+        {
+            Ok((encoded_bound(self.start_bound(), low)?, encoded_bound(self.end_bound(), high)?))
+        }
+    }
+
+    impl<K: Key, P: KeyPrefix<K>> KeyRange<K, ByPrefix> for Prefix<P> {
+        fn encode<'r>(&'r self, low: &'r mut Vec<u8>, high: &'r mut Vec<u8>) -> Result<Encoded<'r>>
+        where
+            K: 'r,
+        {
+            low.clear();
+            self.0.encode(low);
+            check_length(low)?;
+            high.clear();
+            high.extend_from_slice(low);
+            let end = if key::succeed(high) { Bound::Excluded(&**high) } else { Bound::Unbounded };
+            Ok((Bound::Included(low), end))
+        }
+    }
+}
+
+/// The encoded bounds of a range, to be kept. On the way they may lie in `low` and `high`.
+pub(crate) fn encode<K, By>(
+    range: &impl KeyRange<K, By>,
+    low: &mut Vec<u8>,
+    high: &mut Vec<u8>,
+) -> Result<Bounds> {
+    let (low, high) = range.encode(low, high)?;
+    Ok((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec)))
+}
 
 /// Encoded bounds of a range.
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);

@@ -1,6 +1,6 @@
 //! Transactions that only read, as their type says.
 
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 
 use foreshore_base::key::Key;
 use foreshore_txn::Direction;
@@ -9,7 +9,7 @@ use crate::{
     ReadMode,
     database::Database,
     error::Result,
-    range::{Cursor, Range},
+    range::{Cursor, KeyRange, Range},
     table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
     transaction::{CancelHandle, Transaction},
@@ -151,10 +151,10 @@ impl ReadTransaction<'_> {
     ///
     /// # Errors
     /// As [`Transaction::range`].
-    pub fn range<K: Key, V: Value>(
+    pub fn range<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
     ) -> Result<Range<'_, K, V>> {
         self.tx.range(table, range)
     }
@@ -195,10 +195,10 @@ impl ReadTransaction<'_> {
     ///
     /// # Errors
     /// As [`Transaction::cursor`].
-    pub fn cursor<K: Key, V: Value>(
+    pub fn cursor<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
     ) -> Result<Cursor<K, V>> {
         self.tx.cursor(table, range, direction)
@@ -208,14 +208,26 @@ impl ReadTransaction<'_> {
     ///
     /// # Errors
     /// As [`Transaction::scan`].
-    pub fn scan<K: Key, V: Value>(
+    pub fn scan<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.tx.scan(table, range, direction, visit)
+    }
+
+    /// As [`Transaction::count_range`].
+    ///
+    /// # Errors
+    /// As [`Transaction::count_range`].
+    pub fn count_range<K: Key, V: Value, By>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl KeyRange<K, By>,
+    ) -> Result<u64> {
+        self.tx.count_range(table, range)
     }
 
     /// As [`Transaction::first`].

@@ -26,7 +26,6 @@ use crate::{
 };
 
 pub(crate) use asker::Asker;
-pub(crate) use ranges::encode_bound;
 pub use savepoints::Savepoint;
 pub use waiting::CancelHandle;
 
@@ -112,21 +111,24 @@ pub struct Transaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionAge(pub(crate) u64);
 
-/// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7).
-pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
-    out.clear();
-    key.encode(out);
-    if out.len() > MAX_KEY_BYTES { Err(Error::key_too_long(out.len())) } else { Ok(()) }
+#[inline]
+pub(crate) fn check_length(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_BYTES { Err(Error::key_too_long(key.len())) } else { Ok(()) }
 }
 
-/// As [`encode_key`], in `scratch` only if it is nowhere yet.
+/// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7); in `scratch` only if it is nowhere
+/// yet.
 #[inline]
-fn encoded_key<'k, K: Key>(key: &'k K, scratch: &'k mut Vec<u8>) -> Result<&'k [u8]> {
-    match key.as_encoded() {
-        Some(bytes) if bytes.len() > MAX_KEY_BYTES => Err(Error::key_too_long(bytes.len())),
-        Some(bytes) => Ok(bytes),
-        None => encode_key(key, scratch).map(|()| &**scratch),
-    }
+pub(crate) fn encoded_key<'k, K: Key>(key: &'k K, scratch: &'k mut Vec<u8>) -> Result<&'k [u8]> {
+    let bytes = match key.as_encoded() {
+        Some(bytes) => bytes,
+        None => {
+            scratch.clear();
+            key.encode(scratch);
+            scratch
+        }
+    };
+    check_length(bytes).map(|()| bytes)
 }
 
 /// As [`encoded_key`].

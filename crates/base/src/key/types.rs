@@ -225,7 +225,7 @@ impl Key for () {
 }
 
 /// Ends an escaped byte string inside a key.
-const TERMINATOR: [u8; 2] = [0, 0];
+pub(super) const TERMINATOR: [u8; 2] = [0, 0];
 /// What a zero byte of the string becomes: it sorts after the terminator, so a prefix sorts first.
 const ESCAPED_ZERO: [u8; 2] = [0, 0xFF];
 

@@ -1,40 +1,19 @@
 //! Ranges of keys: iterators, cursors, scans.
 
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 
 use foreshore_base::key::Key;
 use foreshore_txn::{Direction, LockKind};
 
-use super::{Transaction, encode_key, encoded_key};
+use super::Transaction;
 use crate::{
     error::Result,
-    range::{self, Cursor, Range},
+    range::{self, Cursor, KeyRange, Range},
     table::TableDefinition,
     value::Value,
 };
 
-/// As [`encode_bound`], in `scratch` only if it is nowhere yet.
-#[inline]
-fn encoded_bound<'k, K: Key>(bound: Bound<&'k K>, scratch: &'k mut Vec<u8>) -> Result<Bound<&'k [u8]>> {
-    Ok(match bound {
-        Bound::Included(key) => Bound::Included(encoded_key(key, scratch)?),
-        Bound::Excluded(key) => Bound::Excluded(encoded_key(key, scratch)?),
-        Bound::Unbounded => Bound::Unbounded,
-    })
-}
-
-pub(crate) fn encode_bound<K: Key>(bound: Bound<&K>) -> Result<Bound<Vec<u8>>> {
-    let encoded = |key| {
-        let mut out = Vec::new();
-        encode_key(key, &mut out).map(|()| out)
-    };
-    Ok(match bound {
-        Bound::Included(key) => Bound::Included(encoded(key)?),
-        Bound::Excluded(key) => Bound::Excluded(encoded(key)?),
-        Bound::Unbounded => Bound::Unbounded,
-    })
-}
-
+#[allow(clippy::needless_pass_by_value, reason = "ranges go in by value, as keys do")]
 impl Transaction {
     /// The entries of a range in order: an iterator that can be walked from both ends.
     ///
@@ -73,7 +52,7 @@ impl Transaction {
     /// # use foreshore::{Database, TableDefinition};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path())?;
-    /// use foreshore::Direction;
+    /// use foreshore::{Direction, Prefix};
     ///
     /// const PEOPLE: TableDefinition<u64, &str> = TableDefinition::new("people");
     /// const BY_CITY: TableDefinition<(&str, u64), ()> = TableDefinition::new("people by city");
@@ -86,7 +65,7 @@ impl Transaction {
     /// # })?;
     ///
     /// let in_bern = db.transact(|tx| {
-    ///     let mut cursor = tx.cursor(BY_CITY, ("Bern", 0)..=("Bern", u64::MAX), Direction::Ascending)?;
+    ///     let mut cursor = tx.cursor(BY_CITY, Prefix(("Bern",)), Direction::Ascending)?;
     ///     let mut names = Vec::new();
     ///     while let Some(((_city, number), ())) = cursor.next(tx)? {
     ///         names.extend(tx.get(PEOPLE, number)?);
@@ -101,12 +80,12 @@ impl Transaction {
     /// Those of [every operation](Transaction#errors-of-every-operation);
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. Each entry is a result as well, and fails as
     /// [`Cursor::next`] does; the iterator is at its end then.
-    pub fn range<K: Key, V: Value>(
+    pub fn range<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
     ) -> Result<Range<'_, K, V>> {
-        let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+        let bounds = range::encode(&range, &mut self.key, &mut self.value)?;
         let info = self.on(&table, |_, table| Ok(table.clone()))?;
         Ok(Range::new(self, info, bounds))
     }
@@ -136,10 +115,10 @@ impl Transaction {
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation);
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound.
-    pub fn cursor<K: Key, V: Value>(
+    pub fn cursor<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
     ) -> Result<Cursor<K, V>> {
         self.cursor_locking(table, range, direction, LockKind::Shared)
@@ -150,10 +129,10 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::cursor`].
-    pub fn cursor_for_update<K: Key, V: Value>(
+    pub fn cursor_for_update<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
     ) -> Result<Cursor<K, V>> {
         self.cursor_locking(table, range, direction, LockKind::Exclusive)
@@ -191,23 +170,23 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::cursor`].
-    pub fn cursor_skip_locked<K: Key, V: Value>(
+    pub fn cursor_skip_locked<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
     ) -> Result<Cursor<K, V>> {
         Ok(self.cursor_for_update(table, range, direction)?.skip_locked())
     }
 
-    fn cursor_locking<K: Key, V: Value>(
+    fn cursor_locking<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
-        let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+        let bounds = range::encode(&range, &mut self.key, &mut self.value)?;
         let info = self.on(&table, |_, table| Ok(table.clone()))?;
         Cursor::new(self, info, &bounds, direction, lock)
     }
@@ -219,21 +198,24 @@ impl Transaction {
     /// Those of [every operation](Transaction#errors-of-every-operation);
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. `visit` may have been called for some entries
     /// before.
-    pub fn scan<K: Key, V: Value>(
+    pub fn scan<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
         direction: Direction,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let Transaction { asker, database, recent, key: low, value: high, .. } = self;
-        let bounds = (encoded_bound(range.start_bound(), low)?, encoded_bound(range.end_bound(), high)?);
+        let bounds = range.encode(low, high)?;
         asker.on(database, recent, &table, |txn, table| range::visit(txn, table, bounds, direction, visit))
     }
 
     /// The entry with the lowest key. It is locked to be read: two transactions that take it so, and then change or
     /// delete it, deadlock. To change it, use [`Transaction::cursor_for_update`]; then the second waits, as with
     /// [`Transaction::get_for_update`].
+    ///
+    /// What a transaction deletes lies in its place until the transaction has ended, and every look goes past it. So one
+    /// that takes many entries, each the first of what is left, takes them from one cursor, which stands behind them.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
@@ -278,35 +260,83 @@ impl Transaction {
         self.cursor(table, .., Direction::Descending)?.next(self)
     }
 
+    /// How many keys a range has. Goes through all of them, and locks them as [`Transaction::range`] does; no value is
+    /// read that lies beside its row.
+    ///
+    /// # Errors
+    /// As [`Transaction::cursor`].
+    pub fn count_range<K: Key, V: Value, By>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl KeyRange<K, By>,
+    ) -> Result<u64> {
+        let (mut cursor, mut count) = (self.cursor(table, range, Direction::Ascending)?, 0);
+        while cursor.next_key_encoded(self)?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Removes every key of a range; tells how many there were. If it fails, none is removed. The gaps at both ends of
-    /// the range are locked, too: who inserts into one of them waits until this transaction has ended.
+    /// the range are locked, too: who inserts into one of them waits until this transaction has ended. A range of many
+    /// keys goes in short transactions by [`Transaction::remove_at_most`].
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
     /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. If
     /// undoing what was removed fails, with [`Error::Corrupted`](crate::Error::Corrupted) or
     /// [`Error::Io`](crate::Error::Io) for one, the database stops.
-    pub fn remove_range<K: Key, V: Value>(
+    pub fn remove_range<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
+    ) -> Result<u64> {
+        self.remove_at_most(table, range, u64::MAX)
+    }
+
+    /// Removes the first keys of a range, `most` of them if there are so many; tells how many there were. If it fails,
+    /// none is removed. So a range of any size goes in transactions that fit the log and keep nobody waiting for long:
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const EVENTS: TableDefinition<u64, &str> = TableDefinition::new("events by second");
+    /// # db.transact(|tx| (0..2500).try_for_each(|second| tx.put(EVENTS, second, "seen").map(drop)))?;
+    /// while db.transact(|tx| tx.remove_at_most(EVENTS, ..2400, 1000))? == 1000 {}
+    /// # assert_eq!(db.transact(|tx| tx.count_range(EVENTS, ..))?, 100);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// It locks no more than what it removes, the gap behind that, and perhaps the next key, with its gap.
+    ///
+    /// # Errors
+    /// As [`Transaction::remove_range`].
+    pub fn remove_at_most<K: Key, V: Value, By>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl KeyRange<K, By>,
+        most: u64,
     ) -> Result<u64> {
         let start = self.asker.txn.position();
-        let removed = self.remove_each(table, range);
+        let removed = self.remove_each(table, range, most);
         if removed.is_err() {
             self.asker.txn.roll_back_to_position(start).map_err(|error| self.fail(error))?;
         }
         removed
     }
 
-    fn remove_each<K: Key, V: Value>(
+    fn remove_each<K: Key, V: Value, By>(
         &mut self,
         table: TableDefinition<'_, K, V>,
-        range: impl RangeBounds<K>,
+        range: impl KeyRange<K, By>,
+        most: u64,
     ) -> Result<u64> {
         let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
         let mut removed = 0;
-        while let Some(key) = cursor.next_key_encoded(self)? {
+        while removed < most
+            && let Some(key) = cursor.next_key_encoded(self)?
+        {
             removed += u64::from(self.on(&table, |txn, table| txn.delete(table, key))?);
         }
         Ok(removed)

@@ -1,15 +1,15 @@
 //! What the facade promises to one user at a time, in every way in which transactions run.
 
 use std::{
-    ops::{Bound, ControlFlow},
+    ops::{Bound, ControlFlow, RangeBounds},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use foreshore::{
-    Database, Direction, Durability, Error, LogHolder, Options, TableDefinition, TableLock, TransactOptions,
-    Transaction,
+    Database, Direction, Durability, Error, LogHolder, Options, Prefix, TableDefinition, TableLock,
+    TransactOptions, Transaction,
     limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
 };
 use tempfile::TempDir;
@@ -232,6 +232,122 @@ fn a_range_is_removed() {
         assert_eq!(way.run(&db, |tx| tx.remove_range(NUMBERS, ..)).unwrap(), 2);
         assert_eq!(way.run(&db, |tx| tx.remove_range(NUMBERS, ..)).unwrap(), 0);
     }
+}
+
+#[test]
+fn the_first_keys_of_a_range_are_removed() {
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        assert_eq!(way.run(&db, |tx| tx.remove_at_most(NUMBERS, 2.., 0)).unwrap(), 0);
+        assert_eq!(way.run(&db, |tx| tx.remove_at_most(NUMBERS, 2.., 2)).unwrap(), 2);
+        assert_eq!(keys(&db), [1, 5, 8], "{way:?}");
+        assert_eq!(way.run(&db, |tx| tx.remove_at_most(NUMBERS, 2.., 3)).unwrap(), 2);
+        assert_eq!(keys(&db), [1], "{way:?}");
+    }
+}
+
+/// Whatever the standard library calls a range.
+fn within(db: &Database, range: impl RangeBounds<u32> + Clone) -> u64 {
+    db.read(|tx| tx.count_range(NUMBERS, range.clone())).unwrap()
+}
+
+/// Of what the transaction itself has changed, too; and values that lie beside their rows are not read.
+#[test]
+fn keys_of_a_range_are_counted() {
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        db.transact(|tx| tx.put(NUMBERS, 5, "five".repeat(20_000).as_str())).unwrap();
+        let counts = way.run(&db, |tx| {
+            tx.delete(NUMBERS, 2)?;
+            tx.put(NUMBERS, 4, "four")?;
+            Ok([
+                tx.count_range(NUMBERS, ..)?,
+                tx.count_range(NUMBERS, 2..=5)?,
+                tx.count_range(NUMBERS, 6..8)?,
+                tx.count_range(NUMBERS, (Bound::Excluded(5), Bound::Excluded(5)))?,
+            ])
+        });
+        assert_eq!(counts.unwrap(), [5, 3, 0, 0], "{way:?}");
+        assert_eq!(db.read(|tx| tx.count_range(NUMBERS, 3..)).unwrap(), 4);
+        assert_eq!([within(&db, 3..5), within(&db, ..=3), within(&db, ..)], [2, 2, 5]);
+    }
+}
+
+const VISITS: TableDefinition<(&str, u8, &str), u32> = TableDefinition::new("visits");
+
+fn visitors(tx: &mut Transaction) -> Result<[Vec<u32>; 6], Error> {
+    let owner = "al".to_owned() + "ice"; // what is asked for need not live for ever
+    let mut found = [const { Vec::new() }; 6];
+    let mut note =
+        |place: usize, entry: Result<(_, u32), Error>| entry.map(|(_, value)| found[place].push(value));
+    tx.range(VISITS, Prefix((owner.as_str(),)))?.try_for_each(|entry| note(0, entry))?;
+    tx.range(VISITS, Prefix((&owner[..], 7)))?.rev().try_for_each(|entry| note(1, entry))?;
+    tx.range(VISITS, Prefix((&owner[..], 7, Prefix("ga"))))?.try_for_each(|entry| note(2, entry))?;
+    tx.range(VISITS, Prefix((Prefix("al"),)))?.try_for_each(|entry| note(3, entry))?;
+    let mut cursor = tx.cursor(VISITS.owned(), Prefix((Prefix(""),)), Direction::Descending)?;
+    while let Some(entry) = cursor.next(tx)? {
+        note(4, Ok(entry))?;
+    }
+    tx.scan(VISITS, Prefix(("alice\0",)), Direction::Ascending, |_, value| {
+        found[5].extend(value.iter().map(|byte| u32::from(*byte)).max());
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
+#[test]
+fn keys_that_begin_alike_are_a_range() {
+    for way in Way::ALL {
+        let (_directory, db) = open();
+        db.transact(|tx| {
+            let keys = [
+                ("al", 9, "z"),
+                ("alice", 0, ""),
+                ("alice", 7, "garden"),
+                ("alice", 7, "gate"),
+                ("alice", 7, "house"),
+                ("alice", 255, "\u{10FFFF}"),
+                ("alice\0", 7, "ga"),
+                ("alice b", 7, "ga"),
+                ("bob", 7, "ga"),
+            ];
+            keys.iter().zip(0..).try_for_each(|(key, number)| tx.put(VISITS, *key, number).map(drop))
+        })
+        .unwrap();
+        let found = way.run(&db, visitors).unwrap();
+        assert_eq!(found[0], [1, 2, 3, 4, 5], "{way:?}");
+        assert_eq!(found[1], [4, 3, 2], "{way:?}");
+        assert_eq!(found[2], [2, 3], "{way:?}");
+        assert_eq!(found[3], [0, 1, 2, 3, 4, 5, 6, 7], "{way:?}");
+        assert_eq!(found[4], [8, 7, 6, 5, 4, 3, 2, 1, 0], "{way:?}");
+        assert_eq!(found[5], [6], "{way:?}");
+        assert_eq!(way.run(&db, |tx| tx.remove_range(VISITS, Prefix(("alice", 7)))).unwrap(), 3, "{way:?}");
+        assert_eq!(way.run(&db, |tx| tx.count_range(VISITS, Prefix(("alice",)))).unwrap(), 2, "{way:?}");
+        assert_eq!(db.read(|tx| tx.count_range(VISITS, Prefix((Prefix("b"),)))).unwrap(), 1);
+    }
+}
+
+/// The range of a prefix ends before the next one, whose keys others may have; and one of which nothing lies behind has
+/// no end.
+#[test]
+fn a_plan_names_keys_that_begin_alike() {
+    let (_directory, db) = open();
+    let bytes = |tx: &mut Transaction, key: &[u8]| tx.put(BYTES, key, &b""[..]);
+    db.transact(|tx| {
+        [&[1][..], &[1, 255], &[2], &[255, 255], &[255, 255, 3]]
+            .iter()
+            .try_for_each(|key| bytes(tx, key).map(drop))
+    })
+    .unwrap();
+    let mut other = db.begin().unwrap();
+    other.get_for_update(BYTES, &[2][..]).unwrap();
+    let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    let plan =
+        db.plan().options(no_wait).read_range(BYTES, Prefix(&[1][..])).write_range(BYTES, Prefix(&[255][..]));
+    let found = plan.run(|tx| {
+        Ok((tx.count_range(BYTES, Prefix(&[1][..]))?, tx.remove_range(BYTES, Prefix(&[255][..]))?))
+    });
+    assert_eq!(found.unwrap(), (2, 2));
 }
 
 #[test]
@@ -707,6 +823,8 @@ fn limits_are_kept(tx: &mut Transaction) -> Result<(), Error> {
     assert!(matches!(error, Error::KeyTooLong { bytes, limit: MAX_KEY_BYTES } if bytes == too_long.len()));
     assert!(matches!(tx.get(BYTES, &vec![0; 3072]).unwrap_err(), Error::KeyTooLong { .. }));
     assert!(matches!(tx.range(BYTES, ..&too_long[..]).unwrap_err(), Error::KeyTooLong { .. }));
+    assert!(matches!(tx.range(BYTES, Prefix(&too_long[..])).unwrap_err(), Error::KeyTooLong { .. }));
+    assert_eq!(tx.count_range(BYTES, Prefix(&longest[..]))?, 1);
 
     tx.put(BYTES, b"large", &vec![9; MAX_VALUE_BYTES][..])?;
     let too_large = vec![9; MAX_VALUE_BYTES + 1];
@@ -810,6 +928,8 @@ fn a_cancelled_transaction_does_not_even_nothing() {
         tx.append(NUMBERS, [(0, ""); 0]).map(drop),
         tx.scan(NUMBERS, NOTHING, Direction::Ascending, |_, _| ControlFlow::Continue(())),
         tx.remove_range(NUMBERS, NOTHING).map(drop),
+        tx.remove_at_most(NUMBERS, .., 0).map(drop),
+        tx.count_range(NUMBERS, NOTHING).map(drop),
         tx.range(NUMBERS, NOTHING).and_then(|mut range| range.next().transpose()).map(drop),
         tx.cursor(NUMBERS, NOTHING, Direction::Descending).map(drop),
         cursor.next(&mut tx).map(drop),

@@ -157,12 +157,17 @@ impl Run {
             }
             13 => self.append(tx, number)?,
             14 => {
-                let bounds = self.bounds();
+                let (bounds, most) = (self.bounds(), self.below(8));
                 let content = &mut self.tables[number];
-                let before = content.len();
-                content.retain(|key, _| !bounds.contains(key));
-                let removed = (before - content.len()) as u64;
-                assert_eq!(tx.remove_range(table, slices(&bounds))?, removed, "{bounds:?}");
+                let within: Vec<_> = content.keys().filter(|key| bounds.contains(*key)).cloned().collect();
+                assert_eq!(tx.count_range(table, slices(&bounds))?, within.len() as u64, "{bounds:?}");
+                let most = if most < 4 { most } else { usize::MAX };
+                within.iter().take(most).for_each(|key| drop(content.remove(key)));
+                let removed = match most {
+                    usize::MAX => tx.remove_range(table, slices(&bounds))?,
+                    most => tx.remove_at_most(table, slices(&bounds), most as u64)?,
+                };
+                assert_eq!(removed, within.len().min(most) as u64, "{most} of {bounds:?}");
             }
             15 => self.scan(tx, number)?,
             16 => self.range(tx, number)?,

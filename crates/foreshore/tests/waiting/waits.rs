@@ -65,7 +65,7 @@ fn until_somebody_waits(db: &Database) {
 type Operation = fn(&mut Transaction) -> Result<()>;
 
 /// Every operation that can wait. Each conflicts with a table that is locked as a whole.
-const OPERATIONS: [(&str, Operation); 16] = [
+const OPERATIONS: [(&str, Operation); 18] = [
     ("get", |tx| tx.get(TABLE, 20).map(|_| ())),
     ("get absent", |tx| tx.get(TABLE, 25).map(|_| ())),
     ("get_for_update", |tx| tx.get_for_update(TABLE, 20).map(|_| ())),
@@ -80,7 +80,9 @@ const OPERATIONS: [(&str, Operation); 16] = [
     ("range", |tx| tx.range(TABLE, ..)?.try_for_each(|entry| entry.map(|_| ()))),
     ("range descending", |tx| tx.range(TABLE, ..)?.rev().try_for_each(|entry| entry.map(|_| ()))),
     ("last", |tx| tx.last(TABLE).map(|_| ())),
+    ("count_range", |tx| tx.count_range(TABLE, 10..30).map(|_| ())),
     ("remove_range", |tx| tx.remove_range(TABLE, 10..30).map(|_| ())),
+    ("remove_at_most", |tx| tx.remove_at_most(TABLE, 10..30, 1).map(|_| ())),
     ("lock_table", |tx| tx.lock_table(TABLE, TableLock::Shared)),
 ];
 
