@@ -149,14 +149,16 @@
 //! a commit over several databases. It survives every restart with its locks, until [`Database::commit_prepared`] or
 //! [`Database::rollback_prepared`] ends it. Nothing else ever does: look into [`Database::prepared`] after a crash of
 //! the coordinator. A transaction that is never decided about keeps its locks, and the log
-//! ([`Database::log_retention`]).
+//! ([`Database::log_retention`]). And no database sees a deadlock that goes through another one: limit its waits.
 //!
 //! ```
-//! # use foreshore::{Database, TableDefinition};
+//! # use foreshore::{Database, TableDefinition, TransactOptions};
+//! # use std::time::Duration;
 //! # const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
 //! # let directory = tempfile::tempdir().unwrap();
 //! # let (here, there) = (Database::open(directory.path().join("1"))?, Database::open(directory.path().join("2"))?);
-//! let (mut from, mut to) = (here.begin()?, there.begin()?);
+//! let waits = TransactOptions { lock_timeout: Some(Duration::from_secs(1)), ..TransactOptions::default() };
+//! let (mut from, mut to) = (here.begin_with(&waits)?, there.begin_with(&waits)?);
 //! from.put(ACCOUNTS, "alice", 90)?;
 //! to.put(ACCOUNTS, "bob", 110)?;
 //! from.prepare("transfer 17")?;
@@ -219,7 +221,8 @@
 //! - A damaged file gives [`Error::Corrupted`] or is repaired: never a panic, and never wrong data. Only the very end
 //!   of the log is excepted, where damage cannot be told from a write that a crash has torn.
 //! - Every wait ends with what it waits for, or sooner: chosen as a deadlock's victim, at a deadline or lock timeout
-//!   (by default there is none), cancelled, or because the database was closed or has failed.
+//!   (by default there is none), cancelled, or because the database was closed or has failed. A cycle through what it
+//!   cannot see, another database or a thread that has two transactions open, ends at such a limit only.
 #![forbid(unsafe_code)]
 #![deny(clippy::missing_errors_doc)]
 

@@ -427,6 +427,34 @@ fn retries_are_bounded() {
     });
 }
 
+/// Neither sees it.
+#[test]
+fn a_cycle_through_two_databases_ends_at_a_limit() {
+    let ((_one, one), (_two, two)) = (open(), open());
+    let limited = TransactOptions { lock_timeout: Some(DEADLINE), ..TransactOptions::default() };
+    let (mut first_here, mut first_there) = (one.begin().unwrap(), two.begin_with(&limited).unwrap());
+    let (mut second_here, mut second_there) = (one.begin().unwrap(), two.begin().unwrap());
+    first_here.put(TABLE, 20, 1).unwrap();
+    second_there.put(TABLE, 20, 2).unwrap();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            second_here.put(TABLE, 20, 2).unwrap();
+            second_here.prepare("transfer").unwrap();
+            second_there.prepare("transfer").unwrap();
+        });
+        let refused = first_there.put(TABLE, 20, 1);
+        assert!(matches!(refused, Err(Error::LockTimeout(_))), "{refused:?}");
+        first_there.rollback().unwrap();
+        first_here.rollback().unwrap();
+        second.join().unwrap();
+    });
+    assert_eq!([one.deadlocks().len(), two.deadlocks().len()], [0, 0]);
+    for db in [one, two] {
+        db.commit_prepared("transfer").unwrap();
+        assert_eq!(db.transact(|tx| tx.get(TABLE, 20)).unwrap(), Some(2));
+    }
+}
+
 /// Under a policy that lets nobody wait, a victim pauses and runs again until its deadline, however it runs, and no
 /// longer.
 #[test]
