@@ -39,7 +39,7 @@ pub use name::{KeyRef, LockName};
 pub use options::{
     DeadlockPolicy, DigestKind, IntentLockKind, KeyRangeModes, LockOptions, LockTableKind, VictimPolicy,
 };
-pub use owner::LockOwner;
+pub use owner::{LockOwner, crowd::Crowd};
 pub use partitioner::Partitioner;
 pub use stats::LockStats;
 pub use view::{BlockerView, LockTarget, LockView, MAX_BLOCKERS, TxnView, WaitView};

@@ -3,6 +3,7 @@
 mod asked;
 mod check;
 mod coarse;
+pub(crate) mod crowd;
 mod held;
 mod pipeline;
 mod wish;

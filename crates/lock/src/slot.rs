@@ -14,6 +14,7 @@
 //! The word leaves IDLE and WAITING only under the latch of the queue that the wait is in (LOCK-4). An epoch is never
 //! used twice: a thread that finds a WAITING word unchanged knows that the transaction has done nothing in between.
 
+mod answered;
 mod description;
 mod hint;
 
@@ -31,6 +32,7 @@ use crate::intent::{EntryIndex, Published};
 use crate::owner::OwnerState;
 use crate::request::RequestIndex;
 
+pub(crate) use answered::Answered;
 pub(crate) use description::{Identity, WaitDescription};
 
 const IDLE: u64 = 0;
@@ -119,6 +121,9 @@ pub(crate) struct Wait {
     /// Whom the owner waits for, while it waits (LOCK-11). Written under the latch of the queue, by the owner as it
     /// begins and by whoever changes that; read by everybody.
     digest: Digest,
+    /// Nobody sleeps for this wait ([`Answered`]). Written by the owner before it enters the queue, read by whoever has
+    /// ended the wait under its latch. If it is that of a later wait by then, that owner has seen the end of this one.
+    asked: AtomicBool,
 }
 
 impl Wait {
@@ -307,6 +312,7 @@ pub(crate) struct Slots {
     slots: Box<[CachePadded<Slot>]>,
     /// Slots from here on have never been used. Written with `fetch_max` by whoever takes a slot.
     used: AtomicUsize,
+    pub(crate) answered: CachePadded<Answered>,
     /// Where the next thread without a hint begins to look.
     next_hint: AtomicUsize,
 }
@@ -315,7 +321,12 @@ impl Slots {
     pub(crate) fn new() -> Slots {
         let slots: Box<[_]> = (0..SLOTS).map(|_| CachePadded::new(Slot::new())).collect();
         foreshore_env::hint::name(&slots, "lock slot");
-        Slots { slots, used: AtomicUsize::new(0), next_hint: AtomicUsize::new(0) }
+        Slots {
+            slots,
+            used: AtomicUsize::new(0),
+            answered: CachePadded::default(),
+            next_hint: AtomicUsize::new(0),
+        }
     }
 
     #[inline]

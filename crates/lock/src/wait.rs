@@ -63,7 +63,7 @@ impl Looks {
     }
 
     /// How long to sleep at most.
-    fn nap(&self, now: Instant) -> Duration {
+    pub(crate) fn nap(&self, now: Instant) -> Duration {
         let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         self.gap.saturating_sub(since).min(LONGEST_NAP)
     }

@@ -10,6 +10,7 @@ use foreshore_txn::{Advance, LockError, Parted};
 use crate::{
     mesh::{Answer, Inbox, Order, Outbox, Sign, count, tell_of_room},
     partitions::{Actor, Shared},
+    waiters::{Waiter, Waiters},
 };
 
 /// Messages of one sender in a turn. There are others, those who wait, and the end of all: a sender that sends without
@@ -26,8 +27,8 @@ pub(crate) struct Control {
     pub(crate) higher: Vec<Outbox<Order>>,
     /// To the execution threads.
     pub(crate) answers: Vec<Outbox<Answer>>,
-    /// Those who wait for a lock here, in the order in which they came.
-    pub(crate) waiting: Vec<(Box<Parted>, Sign)>,
+    /// Those who wait for a lock here.
+    pub(crate) waiting: Waiters,
 }
 
 impl Control {
@@ -47,7 +48,7 @@ impl Control {
         self.orders.iter_mut().any(|inbox| !inbox.is_empty())
             || self.higher.iter_mut().any(Outbox::can_send)
             || self.answers.iter_mut().any(Outbox::can_send)
-            || self.waiting.iter().any(|(parted, _)| parted.has_been_answered())
+            || self.waiting.has_answered()
     }
 
     /// Does what there is to do; whether there was anything.
@@ -76,12 +77,12 @@ impl Control {
         worked | received | self.look_at_waiting()
     }
 
-    /// Looks which of those who wait can go on.
+    /// Looks which of those who wait can go on, of those who may, or whose time has come.
     fn look_at_waiting(&mut self) -> bool {
         let mut worked = false;
-        for (mut parted, from) in std::mem::take(&mut self.waiting) {
+        for Waiter { mut parted, from } in self.waiting.take_due() {
             match self.step(&mut parted) {
-                Ok(Advance::Waiting) => self.waiting.push((parted, from)),
+                Ok(Advance::Waiting) => self.waiting.put(Waiter { parted, from }),
                 outcome => {
                     worked = true;
                     self.send_on(parted, from, outcome);
@@ -92,6 +93,8 @@ impl Control {
     }
 
     fn step(&self, parted: &mut Parted) -> Result<Advance, LockError> {
+        #[cfg(test)]
+        self.shared.looks.fetch_add(1, foreshore_env::sync::atomic::Ordering::Relaxed);
         parted.advance(self.partition, self.shared.partitions())
     }
 
@@ -99,7 +102,7 @@ impl Control {
         match self.step(&mut parted) {
             Ok(Advance::Waiting) => {
                 count(&self.shared.counts(Actor::Control(self.partition)).waits);
-                self.waiting.push((parted, from));
+                self.waiting.put(Waiter { parted, from });
             }
             outcome => self.send_on(parted, from, outcome),
         }

@@ -27,6 +27,8 @@ mod queue;
 mod report;
 #[cfg(not(foreshore_loom))]
 mod roles;
+#[cfg(not(foreshore_loom))]
+mod waiters;
 
 #[cfg(not(foreshore_loom))]
 pub use crate::{

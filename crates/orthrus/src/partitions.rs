@@ -89,6 +89,9 @@ pub(crate) struct Shared {
     /// The thread that is to die.
     #[cfg(test)]
     pub(crate) doomed: AtomicUsize,
+    /// How often it was looked whether somebody's locks are free.
+    #[cfg(test)]
+    pub(crate) looks: AtomicUsize,
 }
 
 impl std::fmt::Debug for dyn Job {
@@ -243,6 +246,8 @@ impl Partitions {
             began: Instant::now(),
             #[cfg(test)]
             doomed: AtomicUsize::new(usize::MAX),
+            #[cfg(test)]
+            looks: AtomicUsize::new(0),
         });
         let started = Partitions { shared: Arc::clone(&shared), owner: Owner::here() };
         for member in wiring::members(&shared) {

@@ -79,7 +79,7 @@ mod api {
         Append, Direction, Isolation, KEYS_TOGETHER, LatchMode, LockKind, VerifyReport as TreeReport,
     };
     pub use foreshore_lock::{
-        CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentLockKind,
+        CancelToken, Crowd, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentLockKind,
         IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode, LockOptions, LockStats,
         LockTableKind, MAX_BLOCKERS, Mode, Partitioner, Refusal, VictimPolicy, VictimReason,
     };

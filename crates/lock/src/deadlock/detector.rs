@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::{Arc, Mutex};
 use foreshore_env::time::{Duration, Instant, unix_seconds};
-use foreshore_latch::parking;
 
 use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
 use super::cycle::{self, Member};
@@ -258,7 +257,7 @@ fn end(manager: &LockManager, victim: Member, report: &Arc<DeadlockReport>) -> b
         return made;
     }
     if made {
-        parking::unpark_one(manager.slots.wait_of(victim.slot).address(), |_| {});
+        manager.slots.wake(victim.slot);
     }
     made
 }

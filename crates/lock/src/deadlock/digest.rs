@@ -29,6 +29,18 @@ impl SlotSet {
         self.0.iter_mut().zip(&other.0).for_each(|(mine, others)| *mine |= others);
     }
 
+    pub(crate) fn remove(&mut self, slot: SlotId) {
+        self.0[slot.index() / 64] &= !(1 << (slot.index() % 64));
+    }
+
+    pub(crate) fn words(&self) -> &[u64; WORDS] {
+        &self.0
+    }
+
+    pub(crate) fn words_mut(&mut self) -> &mut [u64; WORDS] {
+        &mut self.0
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = SlotId> {
         self.0.iter().enumerate().flat_map(|(word, &bits)| {
             let mut left = bits;

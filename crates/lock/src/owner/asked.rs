@@ -16,6 +16,9 @@ use crate::name::{KeyRef, LockName};
 use crate::slot::WaitWord;
 use crate::wait::{Looks, Stopped, WaitPolicy};
 
+/// How long a cancellation is not seen at most, which wakes nobody who looks after others.
+const CANCELLATION: Duration = Duration::from_millis(1);
+
 /// What was asked for.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -23,6 +26,8 @@ pub(super) struct Asked {
     word: WaitWord,
     began: Instant,
     looks: Looks,
+    /// When it was looked last whether it has ended.
+    seen: Option<Instant>,
     /// If it is a lock on a table.
     coarse: Option<Coarse>,
     table: TableId,
@@ -64,14 +69,23 @@ impl LockOwner {
     ) -> Result<bool, LockError> {
         debug_assert!(self.asked.is_none(), "one wait at a time");
         let began = Instant::now();
+        self.manager.slots.wait_of(self.slot).announce(true);
         let outcome = match wish.begin(&self.manager, self.slot, table, key.and_then(KeyBytes::of), wait) {
             Ok(Begun::Waiting(word)) => {
                 let key = match key {
                     Some(KeyRef::Key(key)) if self.manager.notes.is_some() => Some(key.to_vec()),
                     _ => None,
                 };
-                self.asked =
-                    Some(Box::new(Asked { wish, word, began, looks: Looks::default(), coarse, table, key }));
+                self.asked = Some(Box::new(Asked {
+                    wish,
+                    word,
+                    began,
+                    looks: Looks::default(),
+                    seen: None,
+                    coarse,
+                    table,
+                    key,
+                }));
                 return Ok(false);
             }
             Ok(Begun::Granted(tag)) => Ok(tag),
@@ -103,6 +117,7 @@ impl LockOwner {
         let deadline = wait.deadline_from(asked.began);
         let Some(stopped) = manager.has_stopped(slot, asked.word, deadline, wait.cancel) else {
             let now = Instant::now();
+            asked.seen = Some(now);
             if asked.looks.are_due(now) {
                 let again = asked.looks.have_begun();
                 let pause = manager.detector.look(manager, slot, asked.word, asked.began, again);
@@ -112,6 +127,16 @@ impl LockOwner {
             return Ok(false);
         };
         self.end_asking(stopped, wait.timeout).map(|()| true)
+    }
+
+    /// When [`LockOwner::look`] is due at the latest, unless what was asked for is answered before; `None` if nothing
+    /// was asked for, or it was granted.
+    pub fn look_by(&self, wait: &WaitPolicy<'_>) -> Option<Instant> {
+        let asked = self.asked.as_ref()?;
+        let Some(seen) = asked.seen else { return Some(asked.began) };
+        let nap = asked.looks.nap(seen);
+        let next = seen + if wait.cancel.is_some() { nap.min(CANCELLATION) } else { nap };
+        Some(wait.deadline_from(asked.began).map_or(next, |deadline| deadline.min(next)))
     }
 
     fn end_asking(&mut self, stopped: Stopped, timeout: Option<Duration>) -> Result<(), LockError> {
@@ -126,12 +151,6 @@ impl LockOwner {
     pub(super) fn stop_asking(&mut self) {
         // Whoever stops does not ask how it ended.
         let _ = self.end_asking(Stopped::Cancelled, None);
-    }
-
-    /// Whether [`LockOwner::look`] would say that what was asked for is granted, or fail because somebody has refused
-    /// it. Looks neither at the time nor for deadlocks.
-    pub fn has_been_answered(&self) -> bool {
-        self.asked.as_ref().is_none_or(|asked| self.manager.slots.wait_of(self.slot).word() != asked.word)
     }
 
     /// Of a transaction that has ended: gives back the locks on keys that `which` chooses, leaving `tag` as

@@ -60,6 +60,7 @@ impl Wish {
         key: Option<KeyBytes>,
         policy: &WaitPolicy<'_>,
     ) -> Result<Lsn, LockError> {
+        manager.slots.wait_of(owner).announce(false);
         match self.begin(manager, owner, table, key, policy)? {
             Begun::Granted(tag) => Ok(tag),
             Begun::Waiting(word) => {

@@ -1,7 +1,5 @@
 //! Wake-ups that are owed.
 
-use foreshore_latch::parking;
-
 use crate::slot::{SlotId, Slots};
 #[cfg(all(test, foreshore_loom))]
 use crate::wait::models;
@@ -50,7 +48,7 @@ impl Wakes {
             return;
         }
         for &slot in &self.slots[..usize::from(self.count)] {
-            parking::unpark_one(slots.wait_of(SlotId(slot)).address(), |_| {});
+            slots.wake(SlotId(slot));
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     execution::Execution,
     member::Member,
     mesh::{Answer, End, Inbox, Order, channel},
+    waiters::Waiters,
 };
 
 /// All threads as they begin, with the partitions that they look after and the ends of their rings.
@@ -48,7 +49,7 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
         orders.into_iter().zip(higher).zip(to_executions).enumerate()
     {
         let shared = Arc::clone(shared);
-        let control = Control { partition, shared, orders, higher, answers, waiting: Vec::new() };
+        let control = Control { partition, shared, orders, higher, answers, waiting: Waiters::default() };
         members[control.shared.roles.owner(partition)].controls.push(control);
     }
     for (number, (orders, answers)) in to_all.into_iter().zip(answers).enumerate() {

@@ -11,7 +11,8 @@
 use std::mem;
 
 use foreshore_base::{Lsn, TableId};
-use foreshore_lock::{IntentMode, LockError, LockOwner};
+use foreshore_env::time::Instant;
+use foreshore_lock::{Crowd, IntentMode, LockError, LockOwner};
 
 use super::{Txn, planned::Protocol, session::TxnSession, waiting::Waiting};
 use crate::{
@@ -90,9 +91,29 @@ impl Parted {
         Ok(Advance::Complete)
     }
 
-    /// Whether what a partition waits for has been decided: its thread goes on then.
-    pub fn has_been_answered(&self) -> bool {
-        self.locks.owner.has_been_answered()
+    /// Which of the places among those that are open it has.
+    pub fn place(&self) -> usize {
+        self.locks.owner.place()
+    }
+
+    /// Waits in a partition beside others, whose thread goes on with it when what it waits for has been decided.
+    pub fn join(&self, crowd: &mut Crowd) {
+        self.locks.owner.join(crowd);
+    }
+
+    /// For which of a crowd, this one or others, that may be.
+    pub fn take_answered(&self, crowd: &Crowd) -> Crowd {
+        self.locks.owner.take_answered(crowd)
+    }
+
+    /// Whether it may be for one of them.
+    pub fn has_answered(&self, crowd: &Crowd) -> bool {
+        self.locks.owner.has_answered(crowd)
+    }
+
+    /// When its thread looks, at the latest, whether it goes on waiting, and for deadlocks.
+    pub fn look_by(&self) -> Option<Instant> {
+        self.locks.owner.look_by(&self.waiting.policy())
     }
 
     /// Of a transaction that has ended: gives back what it has locked itself, beside its plan. By its own thread; then

@@ -84,3 +84,42 @@ fn who_waits_for_a_lock_beside_a_plan_gets_it_and_no_message_goes() {
     drop(partitions);
     engine.close().unwrap();
 }
+
+/// One of a crowd goes on at a time: a turn looked at all of them, hundreds each time.
+#[test]
+fn nobody_looks_at_a_whole_crowd_for_each_of_it() {
+    const WAITERS: usize = 300;
+    let (engine, table) = engine();
+    let options = PartitionOptions { window: WAITERS, pin_threads: false, ring_capacity: 64, ..OPTIONS };
+    let partitions = Partitions::start(options).unwrap();
+    let (holds, may_commit, done) = (Arc::default(), Arc::default(), Arc::default());
+    let free = Arc::new(AtomicBool::new(true));
+    let change = |planned, holds: &Arc<AtomicBool>, may_commit: &Arc<AtomicBool>| Change {
+        engine: Arc::clone(&engine),
+        table: table.clone(),
+        planned,
+        txn: None,
+        holds: Arc::clone(holds),
+        may_commit: Arc::clone(may_commit),
+        done: Arc::clone(&done),
+    };
+    partitions.submit(Box::new(change(false, &holds, &may_commit)));
+    assert!(wait_for(|| holds.load(Ordering::SeqCst)));
+    for _ in 0..WAITERS {
+        partitions.submit(Box::new(change(true, &Arc::default(), &free)));
+    }
+    assert!(wait_for(|| partitions.stats().waits == WAITERS as u64));
+    let (looks, began) = (&partitions.shared.looks, Instant::now());
+    let before = looks.load(Ordering::Relaxed);
+    // Longer than their first naps.
+    thread::sleep(Duration::from_millis(700));
+    may_commit.store(true, Ordering::SeqCst);
+    assert!(wait_for(|| done.lock().len() == WAITERS + 1), "{:?}", partitions.stats());
+    let looked = looks.load(Ordering::Relaxed) - before;
+    // One when it is granted, one when it begins to wait; and those for deadlocks, which get rarer.
+    let naps = began.elapsed().as_millis() as usize / 100 + 6;
+    assert!(looked <= WAITERS * naps, "{looked} looks");
+    assert!(wait_for(|| partitions.stats().done == WAITERS as u64 + 1));
+    drop(partitions);
+    engine.close().unwrap();
+}
