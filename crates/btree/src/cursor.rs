@@ -149,6 +149,16 @@ impl Cursor {
         self.advance_to(session, false)
     }
 
+    /// Reads the value of the record where [`Cursor::advance_key`] has moved it, unless the transaction has written since.
+    #[cold]
+    pub fn read_value(&mut self, session: &mut impl Session) -> Result<(), TreeError> {
+        let records = self.scratch.batch.records();
+        if self.gave && records.flags(self.record).overflow {
+            self.long_value = Some(self.tree.tree().read_overflow(session, records.get(self.record).1)?);
+        }
+        Ok(())
+    }
+
     #[inline]
     fn advance_to(&mut self, session: &mut impl Session, value: bool) -> Result<bool, TreeError> {
         // What was read ahead may be out of date once the transaction has written.

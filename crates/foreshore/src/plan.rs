@@ -32,6 +32,8 @@ pub enum Execution {
     Dynamic,
     /// All before it runs, in one order for all transactions, so that planned ones never deadlock with each other (Ren
     /// et al. 2016). The closure runs twice at least: first without locks and without effect, to see what it touches.
+    /// (A first run that writes more than 16 MiB, or needs more locks than a transaction may have, ends there, with
+    /// [`Error::PlanMiss`]; the rest is locked as what is not in a [`Plan`].)
     /// What it reads in that first run may be uncommitted and need not fit together; whatever it returns then, an error
     /// or a panic too, counts for nothing. (The program's panic hook hears of it all the same, and in a program whose
     /// panics abort it ends the process.) See [`Plan`], which needs no such run, for the rest.
@@ -283,7 +285,11 @@ impl<'p> Planner<'p> {
             }
             Ok(())
         } else {
-            self.steps.foresee(tx)
+            match self.steps.foresee(tx) {
+                // More than it may lock: the run is told.
+                Err(Error::PlanMiss) => Ok(()),
+                foreseen => foreseen,
+            }
         };
         let footprint = tx.txn().end_reconnaissance();
         // DB-8.

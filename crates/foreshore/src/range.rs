@@ -236,8 +236,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The key of the next entry; `None` at the end of the range. As [`Cursor::next`], but that the value is not
     /// decoded, and not read if it lies beside its row (those of more than 1,792 bytes do): to count entries, to find
     /// one by its key, to delete. The value of one that matters gives a `get`; under
-    /// [`Isolation::Serializable`](crate::Isolation::Serializable) it is still there. (The first run of a body that finds
-    /// out what it touches, see [`Execution`](crate::Execution), reads values all the same.)
+    /// [`Isolation::Serializable`](crate::Isolation::Serializable) it is still there.
     ///
     /// ```
     /// # use foreshore::{Database, Direction, TableDefinition};

@@ -217,6 +217,11 @@ impl Footprint {
         self.keys.clear();
         self.bytes.clear();
     }
+    /// Whether it has more keys than this, also where each has been recorded twice, which is put in order later.
+    pub(crate) fn is_beyond(&self, most: usize) -> bool {
+        self.keys.len() > most.saturating_mul(2).saturating_add(UNSETTLED)
+    }
+
 
     /// How many keys and gaps it has.
     pub fn key_count(&self) -> usize {

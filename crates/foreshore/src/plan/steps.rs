@@ -230,13 +230,13 @@ impl<'d> Steps<'d> {
     }
 }
 
-/// Goes through the range, so that the names of its keys and gaps are known.
+/// Goes through the range, so that the names of its keys and gaps are known; what lies beside the rows is not read.
 fn foresee_range(tx: &mut Transaction, table: &TableInfo, bounds: &Bounds, kind: LockKind) -> Result<()> {
     let mut cursor = Cursor::<&[u8], &[u8]>::new(tx, table.clone(), bounds, Direction::Ascending, kind)?;
     loop {
-        match cursor.next_encoded(tx) {
+        match cursor.next_key_encoded(tx) {
             Ok(Some(_)) => {}
-            // A long value that is being replaced may not be readable. The run takes the rest when it comes to it.
+            // What is damaged, and what is behind it, is for the run to find, if it comes to it.
             Ok(None) | Err(Error::Corrupted { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }

@@ -111,7 +111,14 @@ fn random_step(tx: &mut Transaction, random: &mut Xorshift, seen: &mut Seen) -> 
             let direction = if up { Direction::Ascending } else { Direction::Descending };
             let mut cursor = tx.cursor(NUMBERS, bounds, direction)?;
             let mut found = Vec::new();
-            while let Some((key, value)) = cursor.next(tx)? {
+            loop {
+                let (key, value) = if random.below(4) == 0 {
+                    let Some(key) = cursor.next_key(tx)? else { break };
+                    (key, 0)
+                } else {
+                    let Some(entry) = cursor.next(tx)? else { break };
+                    entry
+                };
                 found.push((key, value));
                 // Writes under the cursor: behind it, under it, before it.
                 if random.below(4) == 0 {
@@ -925,4 +932,70 @@ fn a_table_without_types_that_was_dropped_since_it_was_named_is_not_made() {
     assert!(db.tables().unwrap().is_empty());
     db.create_table("numbers", "str", "bytes").unwrap();
     again.run(|_| Ok(())).unwrap();
+}
+
+/// A first run read whole values to find out what is locked with their keys; so did the look of a plan at its ranges.
+#[test]
+fn a_first_run_reads_no_values_that_nobody_wants() {
+    const VALUES: TableDefinition<u32, &[u8]> = TableDefinition::new("values");
+    const COUNT: u32 = 20;
+    let db = open(&[]);
+    let value = vec![7; 400_000];
+    (0..COUNT).for_each(|key| db.transact(|tx| tx.put(VALUES, key, &value[..]).map(drop)).unwrap());
+    let through = |tx: &mut Transaction| {
+        let mut cursor = tx.cursor(VALUES, .., Direction::Ascending)?;
+        let mut count = 0;
+        while cursor.next_key(tx)?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    };
+    let loads = |work: &dyn Fn() -> u32| {
+        let before = db.stats();
+        assert_eq!(work(), COUNT);
+        let after = db.stats();
+        after.pool_loads + after.pool_read_ahead - before.pool_loads - before.pool_read_ahead
+    };
+    let found_out = loads(&|| db.transact_with(&planned(), through).unwrap());
+    let declared = loads(&|| db.plan().read_range(VALUES, ..).run(through).unwrap());
+    assert!(found_out < 20 && declared < 20, "{found_out} {declared}");
+}
+
+/// A first run kept in memory whatever the body wrote, without a limit.
+#[test]
+fn a_first_run_that_writes_too_much_ends_early_and_the_run_does_the_rest() {
+    const VALUES: TableDefinition<u32, &[u8]> = TableDefinition::new("values");
+    let db = open(&[("log_bytes", "512MiB")]);
+    let value = vec![7; 500_000];
+    let mut runs = Vec::new();
+    let result = db.transact_with(&planned(), |tx| {
+        runs.push(0);
+        for key in 0..100 {
+            tx.put(VALUES, key, &value[..])?;
+            *runs.last_mut().unwrap() += 1;
+        }
+        Ok(())
+    });
+    result.unwrap();
+    assert!(runs.len() == 2 && (30..40).contains(&runs[0]) && runs[1] == 100, "{runs:?}");
+    // What a plan names is not so limited, but for the locks that it may have.
+    let db = open(&[("max_locks_per_transaction", "1000"), ("escalation_locks", "0")]);
+    for part in 0..6 {
+        let mut keys = part * 500..(part + 1) * 500;
+        db.transact(|tx| keys.try_for_each(|key| tx.put(NUMBERS, key, 100).map(drop))).unwrap();
+    }
+    let refused = db.plan().read_range(NUMBERS, ..).run(|tx| Ok(tx.range(NUMBERS, ..)?.count()));
+    assert!(matches!(refused, Err(Error::TooManyLocks { limit: 1000, .. })), "{refused:?}");
+    let mut seen = Vec::new();
+    let refused = db.transact_with(&planned(), |tx| {
+        let mut cursor = tx.cursor(NUMBERS, .., Direction::Ascending)?;
+        seen.push(0);
+        while cursor.next(tx)?.is_some() {
+            *seen.last_mut().unwrap() += 1;
+        }
+        Ok(())
+    });
+    assert!(matches!(refused, Err(Error::TooManyLocks { limit: 1000, .. })), "{refused:?}");
+    assert!(seen.len() == 1 && (500..2900).contains(&seen[0]), "{seen:?}");
+    assert_at_rest(&db);
 }

@@ -77,13 +77,13 @@ impl Txn {
     /// As [`Txn::next`], for whoever looks at the entry where it lies.
     #[inline]
     pub fn advance(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
-        self.advance_by(cursor, Cursor::advance)
+        self.advance_by(cursor, Cursor::advance, true)
     }
 
     /// As [`Txn::advance`], for whoever looks at the key alone: see [`Cursor::advance_key`].
     #[inline]
     pub fn advance_key(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
-        self.advance_by(cursor, Cursor::advance_key)
+        self.advance_by(cursor, Cursor::advance_key, false)
     }
 
     #[inline(always)]
@@ -91,6 +91,7 @@ impl Txn {
         &mut self,
         cursor: &mut TxnCursor,
         advance: impl FnOnce(&mut Cursor, &mut TxnSession) -> Result<bool, TreeError>,
+        value: bool,
     ) -> Result<bool, TxnError> {
         self.check_usable()?;
         // Transactions of two databases may have the same number.
@@ -100,7 +101,7 @@ impl Txn {
         // And so have the reconnaissance of a transaction and its run.
         match (cursor.merged.is_some(), self.session.reconnaissance().is_some()) {
             (false, false) => {}
-            (true, true) => return self.advance_ahead(cursor),
+            (true, true) => return self.advance_ahead(cursor, value),
             _ => return Err(TxnError::ForeignCursor),
         }
         let result = advance(&mut cursor.cursor, &mut self.session);

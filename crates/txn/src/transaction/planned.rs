@@ -77,6 +77,7 @@ impl TxnSession {
         let footprint = match &mut self.protocol {
             Protocol::Dynamic => return self.owner.try_acquire(table, key, mode),
             Protocol::Reconnaissance(reconnaissance) => {
+                reconnaissance.check_room(core.locks.max_locks_per_transaction())?;
                 let name = core.locks.name(table, key)?;
                 reconnaissance.footprint.add_key(name, table, key, mode, core.options.escalation_locks);
                 return Ok(true);
@@ -105,6 +106,8 @@ impl Txn {
     /// Gives an empty footprint if there was no reconnaissance.
     pub fn end_reconnaissance(&mut self) -> Footprint {
         self.savepoints.clear();
+        // It may have had no room for more.
+        self.failed = self.failed.filter(|failure| *failure != Failure::PlanMiss);
         match std::mem::take(&mut self.session.protocol) {
             Protocol::Reconnaissance(reconnaissance) => reconnaissance.footprint,
             Protocol::Planned(_) | Protocol::Dynamic => Footprint::default(),

@@ -5,14 +5,21 @@
 //! are read under versions. What it writes is kept beside the trees, where its own reads find it, and is then
 //! forgotten.
 
-use std::{collections::BTreeMap, ops::Bound};
+mod writes;
 
-use foreshore_base::{Lsn, TableId};
+use std::ops::Bound;
+
+use foreshore_base::TableId;
 use foreshore_btree::{Append, Cursor, Direction, Isolation, LockKind, Session};
-use foreshore_lock::{IntentMode, KeyRef, Mode};
+use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
 
 use super::{Txn, TxnCursor, planned::Protocol, session::TxnSession};
 use crate::{catalog::TableInfo, error::TxnError, footprint::Footprint};
+use writes::Writes;
+
+/// What a reconnaissance may keep of what it would write. One that comes to that, or to more locks than a transaction
+/// may have, ends there with what it knows: the run meets the rest beside its plan.
+pub(super) const RECONNAISSANCE_BYTES: usize = 16 << 20;
 
 /// A transaction's reconnaissance.
 #[derive(Debug, Default)]
@@ -21,93 +28,11 @@ pub(crate) struct Reconnaissance {
     pub(super) writes: Writes,
 }
 
-/// What was written.
-#[derive(Debug, Default)]
-pub(super) struct Writes {
-    values: BTreeMap<(TableId, Vec<u8>), Written>,
-    /// What was replaced by the first write to each place since a mark, oldest first.
-    replaced: Vec<Replaced>,
-    /// How many these were at the last mark; `None`: nobody can want anything back.
-    marked: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Written {
-    /// `None`: it was deleted.
-    value: Option<Vec<u8>>,
-    /// How many were in [`Writes::replaced`] when the last one of this place was; 0: none is.
-    replaced: usize,
-}
-
-#[derive(Debug)]
-struct Replaced {
-    place: (TableId, Vec<u8>),
-    /// `None`: nothing had been written there.
-    before: Option<Written>,
-}
-
-impl Writes {
-    fn set(&mut self, table: TableId, key: &[u8], value: Option<&[u8]>) {
-        let (place, value) = ((table, key.to_vec()), value.map(<[u8]>::to_vec));
-        let before = self.values.get_mut(&place);
-        let replaced = before.as_ref().map_or(0, |before| before.replaced);
-        if self.marked.is_some_and(|marked| replaced <= marked) {
-            let replaced = self.replaced.len() + 1;
-            let before = self.values.insert(place.clone(), Written { value, replaced });
-            self.replaced.push(Replaced { place, before });
-        } else if let Some(before) = before {
-            before.value = value;
-        } else {
-            self.values.insert(place, Written { value, replaced });
-        }
-    }
-
-    fn get(&self, table: TableId, key: &[u8]) -> Option<Option<&[u8]>> {
-        // The map's key is owned, so a look needs one too; reconnaissance is not in a hurry.
-        self.values.get(&(table, key.to_vec())).map(|written| written.value.as_deref())
-    }
-
-    /// How far it has come, as a savepoint names it.
-    pub(super) fn mark(&mut self) -> Lsn {
-        let mark = self.replaced.len();
-        self.marked = Some(mark);
-        Lsn(mark as u64)
-    }
-
-    /// Takes back what was written since a mark.
-    pub(super) fn back_to(&mut self, mark: Lsn) {
-        while self.replaced.len() as u64 > mark.0 {
-            let Some(Replaced { place, before }) = self.replaced.pop() else { return };
-            match before {
-                Some(written) => self.values.insert(place, written),
-                None => self.values.remove(&place),
-            };
-        }
-        self.marked = self.marked.map(|marked| marked.min(self.replaced.len()));
-    }
-
-    /// The next key that was written, in the range and behind the near bound.
-    fn next(
-        &self,
-        table: TableId,
-        (low, high): (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
-    ) -> Option<(&[u8], Option<&[u8]>)> {
-        let place = |key: &[u8]| (table, key.to_vec());
-        let low = match low {
-            Bound::Unbounded => Bound::Included(place(&[])),
-            bound => bound.map(place),
-        };
-        let high = match high {
-            Bound::Unbounded => Bound::Excluded((TableId(table.0.saturating_add(1)), Vec::new())),
-            bound => bound.map(place),
-        };
-        let mut range = self.values.range((low, high));
-        let found = match direction {
-            Direction::Ascending => range.next(),
-            Direction::Descending => range.next_back(),
-        };
-        found.map(|((_, key), written)| (key.as_slice(), written.value.as_deref()))
+impl Reconnaissance {
+    /// Whether it goes on, where a transaction has so many locks at most.
+    pub(super) fn check_room(&self, most_locks: usize) -> Result<(), LockError> {
+        let is_full = self.writes.bytes() > RECONNAISSANCE_BYTES || self.footprint.is_beyond(most_locks);
+        if is_full { Err(LockError::PlanMiss) } else { Ok(()) }
     }
 }
 
@@ -131,8 +56,8 @@ pub(super) struct Merged {
     /// Where it stands.
     key: Vec<u8>,
     value: Vec<u8>,
-    /// What the tree has next, if it was asked.
-    ahead: Option<(Vec<u8>, Vec<u8>)>,
+    /// The key that the tree has next, if it was asked: its cursor stands there.
+    ahead: Option<Vec<u8>>,
     /// The tree has no more.
     ended: bool,
     /// The cursor has said that it is at its end, and stays there, whatever is written behind it.
@@ -232,8 +157,8 @@ impl Txn {
                     Wish::Insert(_) | Wish::Put(_) => Isolation::RepeatableRead,
                     Wish::Update(_) | Wish::Delete => Isolation::Serializable,
                 };
-                let found = table.tree().get(&mut self.session, key, isolation, |_| ());
-                found.map_err(|error| self.note(error.into()))?.is_some()
+                let found = table.tree().contains(&mut self.session, key, isolation);
+                found.map_err(|error| self.note(error.into()))?
             }
         };
         let (value, done) = match wish {
@@ -244,9 +169,7 @@ impl Txn {
         };
         if done {
             self.lock(|session| session.acquire(table.id(), KeyRef::Key(key), Mode::XN))?;
-            if let Some(reconnaissance) = self.session.reconnaissance() {
-                reconnaissance.writes.set(table.id(), key, value);
-            }
+            self.note_written(table, key, value)?;
         }
         Ok(if matches!(wish, Wish::Insert(_)) { done } else { existed })
     }
@@ -266,12 +189,22 @@ impl Txn {
             return Ok(Append::NotBehind { entry: 0, of_ghost: false });
         }
         let order = Append::by_order(entries);
-        if let (Append::Done, Some(reconnaissance)) = (order, self.session.reconnaissance()) {
+        if order == Append::Done {
             for (key, value) in entries {
-                reconnaissance.writes.set(table.id(), key.as_ref(), Some(value.as_ref()));
+                self.note_written(table, key.as_ref(), Some(value.as_ref()))?;
             }
         }
         Ok(order)
+    }
+
+    fn note_written(&mut self, table: &TableInfo, key: &[u8], value: Option<&[u8]>) -> Result<(), TxnError> {
+        self.lock(|session| {
+            let most_locks = session.core().locks.max_locks_per_transaction();
+            let Some(reconnaissance) = session.reconnaissance() else { return Ok(()) };
+            reconnaissance.check_room(most_locks)?;
+            reconnaissance.writes.set(table.id(), key, value);
+            Ok(())
+        })
     }
 
     /// What a cursor of reconnaissance needs beside its way through the tree.
@@ -298,15 +231,21 @@ impl Txn {
         }))
     }
 
-    /// [`Txn::advance`] in reconnaissance: what was written stands before what the tree has.
+    /// [`Txn::advance`] in reconnaissance, or [`Txn::advance_key`] without the `value`: what was written stands before
+    /// what the tree has.
     #[cold]
-    pub(super) fn advance_ahead(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
+    pub(super) fn advance_ahead(&mut self, cursor: &mut TxnCursor, value: bool) -> Result<bool, TxnError> {
         let TxnCursor { cursor, merged: Some(merged), .. } = cursor else { return Ok(false) };
-        merged.over = merged.over || !self.step_ahead(cursor, merged)?;
+        merged.over = merged.over || !self.step_ahead(cursor, merged, value)?;
         Ok(!merged.over)
     }
 
-    fn step_ahead(&mut self, cursor: &mut Cursor, merged: &mut Merged) -> Result<bool, TxnError> {
+    fn step_ahead(
+        &mut self,
+        cursor: &mut Cursor,
+        merged: &mut Merged,
+        value: bool,
+    ) -> Result<bool, TxnError> {
         loop {
             self.look_further(cursor, merged)?;
             if merged.is_empty() {
@@ -318,24 +257,30 @@ impl Txn {
                 (None, None) => return Ok(false),
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                (Some((written, _)), Some((read, _))) => match merged.direction {
+                (Some((written, _)), Some(read)) => match merged.direction {
                     Direction::Ascending => *written <= read.as_slice(),
                     Direction::Descending => *written >= read.as_slice(),
                 },
             };
             if let (true, Some((written, new))) = (written_first, written) {
                 let key = written.to_vec();
-                if merged.ahead.as_ref().is_some_and(|(read, _)| *read == key) {
+                if merged.ahead.as_ref().is_some_and(|read| *read == key) {
                     merged.ahead = None;
                 }
                 merged.pass(key.clone());
                 if let Some(new) = new {
-                    (merged.key, merged.value) = (key, new.to_vec());
+                    (merged.key, merged.value) = (key, if value { new.to_vec() } else { Vec::new() });
                     return Ok(true);
                 }
-            } else if let Some((read, found)) = merged.ahead.take() {
-                merged.pass(read.clone());
-                (merged.key, merged.value) = (read, found);
+            } else if merged.ahead.is_some() {
+                merged.value.clear();
+                if value {
+                    let read = cursor.read_value(&mut self.session);
+                    read.map_err(|error| self.note(error.into()))?;
+                    merged.value.extend_from_slice(cursor.value());
+                }
+                merged.key = merged.ahead.take().unwrap_or_default();
+                merged.pass(merged.key.clone());
                 return Ok(true);
             }
         }
@@ -343,71 +288,13 @@ impl Txn {
 
     fn look_further(&mut self, cursor: &mut Cursor, merged: &mut Merged) -> Result<(), TxnError> {
         if merged.ahead.is_none() && !merged.ended {
-            let (mut key, mut value) = (Vec::new(), Vec::new());
-            let found = cursor.next(&mut self.session, &mut key, &mut value);
+            let found = cursor.advance_key(&mut self.session);
             if found.map_err(|error| self.note(error.into()))? {
-                merged.ahead = Some((key, value));
+                merged.ahead = Some(cursor.key().to_vec());
             } else {
                 merged.ended = true;
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use foreshore_env::random::Xorshift;
-
-    use super::*;
-
-    const TABLE: TableId = TableId::FIRST_USER;
-
-    /// What every write replaced was kept, though nobody could want it back: a body that counts one record up a million
-    /// times took a gigabyte.
-    #[test]
-    fn what_nobody_can_want_back_is_not_kept() {
-        let mut writes = Writes::default();
-        let write = |writes: &mut Writes| (0..100_u8).for_each(|n| writes.set(TABLE, b"key", Some(&[n])));
-        write(&mut writes);
-        assert_eq!(writes.replaced.len(), 0);
-        let mark = writes.mark();
-        write(&mut writes);
-        assert_eq!(writes.replaced.len(), 1);
-        writes.back_to(mark);
-        assert_eq!(writes.get(TABLE, b"key"), Some(Some(&[99][..])));
-    }
-
-    /// Against copies of all that was written at each mark.
-    #[test]
-    fn marks_are_come_back_to() {
-        let mut random = Xorshift::new(7);
-        for _ in 0..500 {
-            let (mut writes, mut model, mut marks) = (Writes::default(), BTreeMap::new(), Vec::new());
-            for number in 0..40_u8 {
-                let key = [random.below(3) as u8];
-                match random.below(8) {
-                    0 => marks.push((writes.mark(), model.clone())),
-                    1 if !marks.is_empty() => {
-                        marks.truncate(random.below(marks.len() as u64) as usize + 1);
-                        let (mark, then) = marks.last().expect("there is one");
-                        writes.back_to(*mark);
-                        model.clone_from(then);
-                    }
-                    2 => {
-                        writes.set(TABLE, &key, None);
-                        model.insert(key, None);
-                    }
-                    _ => {
-                        writes.set(TABLE, &key, Some(&[number]));
-                        model.insert(key, Some([number]));
-                    }
-                }
-                for key in 0..3 {
-                    let expected = model.get(&[key]).map(|value| value.as_ref().map(<[u8; 1]>::as_slice));
-                    assert_eq!(writes.get(TABLE, &[key]), expected);
-                }
-            }
-        }
     }
 }
