@@ -191,11 +191,7 @@ impl Footprint {
 
     /// The keys and gaps, in the order of their names once settled.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (TableId, KeyRef<'_>, Mode)> {
-        self.keys.iter().map(|part| {
-            let key =
-                part.key.clone().map_or(KeyRef::NegativeInfinity, |range| KeyRef::Key(&self.bytes[range]));
-            (part.table, key, part.mode)
-        })
+        self.keys_from(0).map(|(_, table, key, mode)| (table, key, mode))
     }
 
     /// The name of a key or gap, by its place in that order.
@@ -208,8 +204,11 @@ impl Footprint {
         &self,
         place: usize,
     ) -> impl Iterator<Item = (LockName, TableId, KeyRef<'_>, Mode)> {
-        let names = self.keys.iter().map(|part| part.name);
-        names.zip(self.keys()).skip(place).map(|(name, (table, key, mode))| (name, table, key, mode))
+        self.keys.get(place..).unwrap_or_default().iter().map(|part| {
+            let key =
+                part.key.clone().map_or(KeyRef::NegativeInfinity, |range| KeyRef::Key(&self.bytes[range]));
+            (part.name, part.table, key, part.mode)
+        })
     }
 
     /// Locks no keys: where locking is off.
@@ -217,11 +216,11 @@ impl Footprint {
         self.keys.clear();
         self.bytes.clear();
     }
+
     /// Whether it has more keys than this, also where each has been recorded twice, which is put in order later.
     pub(crate) fn is_beyond(&self, most: usize) -> bool {
         self.keys.len() > most.saturating_mul(2).saturating_add(UNSETTLED)
     }
-
 
     /// How many keys and gaps it has.
     pub fn key_count(&self) -> usize {
