@@ -12,6 +12,7 @@
 //! name begins, and the table id, big-endian; in place of the facade's part it has the name, for reports.
 
 mod drop;
+mod place;
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -29,6 +30,8 @@ use foreshore_lock::{IntentMode, KeyRef, Mode};
 
 use self::drop::Dropped;
 pub(crate) use self::drop::{drop_table, dropped_table};
+use self::place::Begun;
+pub(crate) use self::place::{Makers, PLACE_WAIT, is_for_a_place};
 
 use crate::{
     engine::Engine,
@@ -226,9 +229,12 @@ pub(crate) fn create_table(
     limit("length of a table's description in bytes", MAX_TABLE_TYPES_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
     let try_it = || {
-        let mut txn = engine.begin_with(begin.clone(), |_| engine.clone())?;
+        let mut txn = match place::begin(engine, begin, waiting, name)? {
+            Begun::Maker(txn) => txn,
+            Begun::Made(table) => return Ok(table),
+        };
         txn.session.waiting = waiting.clone();
-        try_create_table(txn, name, meta, has_volume)
+        try_create_table(*txn, name, meta, has_volume)
     };
     match try_it() {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => try_it(),

@@ -10,7 +10,7 @@ use foreshore_wal::Log;
 
 use crate::{
     backup::Pins,
-    catalog::Catalog,
+    catalog::{Catalog, Makers},
     checkpoint::Growth,
     committer::Committer,
     control::ControlFile,
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) locks: StripedArc<LockManager>,
     pub(crate) transactions: TxnTable,
     pub(crate) catalog: Catalog,
+    /// Who waits for a place to make a table in.
+    pub(crate) makers: Makers,
     /// Also held for the length of a checkpoint: there is one at a time.
     pub(crate) control: Mutex<ControlFile>,
     /// Whose turn it is to cut the data file, or to copy it.

@@ -15,6 +15,7 @@ use foreshore::{
     },
 };
 use foreshore_env::{
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -253,6 +254,74 @@ fn transact_waits_for_a_place() {
         assert!(waits.into_iter().all(|thread| thread.join().unwrap().is_ok()));
     });
     drop(open);
+    goes_on(&db);
+}
+
+/// A table is made by a transaction of its own, which was refused at once where as many were open as there may be: the
+/// first use of a table failed, in a transaction that had waited for its own place.
+#[test]
+fn who_makes_a_table_waits_for_a_place() {
+    const WAIT: Duration = Duration::from_millis(300);
+    let db = open_with(small());
+    goes_on(&db);
+    let mut open: Vec<_> = (1..MAX_TRANSACTIONS).map(|_| db.begin().unwrap()).collect();
+    let uses = |table: &str, options: &TransactOptions| {
+        let table = TableDefinition::<u64, u64>::new(table);
+        db.transact_with(options, |tx| tx.put(table, 1, 1).map(drop))
+    };
+    let in_time = TransactOptions { deadline: Some(WAIT), ..TransactOptions::default() };
+    let at_once = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    for (options, waits) in [(&in_time, true), (&at_once, false)] {
+        let since = Instant::now();
+        let refused = uses("new", options).unwrap_err();
+        assert!(matches!(refused, Error::TooManyTransactions { .. }), "{refused}");
+        assert_eq!(since.elapsed() >= WAIT, waits, "{:?}", since.elapsed());
+    }
+    // In whatever way it runs; and two that want one table need one place.
+    thread::scope(|scope| {
+        open.truncate(MAX_TRANSACTIONS - 3);
+        let submitted =
+            db.plan().submit(|tx| tx.put(TableDefinition::<u64, u64>::new("third"), 1, 1)).unwrap();
+        let waits: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| uses("new", &TransactOptions::default()))).collect();
+        let made = scope.spawn(|| db.create_table("other", "u64", "u64"));
+        thread::sleep(Duration::from_millis(100));
+        open.truncate(MAX_TRANSACTIONS - 4);
+        assert!(waits.into_iter().all(|thread| thread.join().unwrap().is_ok()));
+        made.join().unwrap().unwrap();
+        assert!(!submitted.wait().unwrap());
+    });
+    drop(open);
+    goes_on(&db);
+}
+
+/// All that are open wait to make a table each: nobody has a place for that, and the last one to come is told so.
+#[test]
+fn those_who_make_tables_do_not_all_wait_for_each_other() {
+    let db = open_with(small());
+    goes_on(&db);
+    let count = MAX_TRANSACTIONS;
+    let (open, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for number in 0..count {
+            let (db, open, refused) = (&db, &open, &refused);
+            scope.spawn(move || {
+                let mut tx = db.begin().unwrap();
+                open.fetch_add(1, Ordering::SeqCst);
+                while open.load(Ordering::SeqCst) < count {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                let name = format!("table {}", number % 5);
+                match tx.put(TableDefinition::<u64, u64>::new(&name), number as u64, 0) {
+                    Ok(_) => tx.commit().unwrap(),
+                    Err(Error::TooManyTransactions { .. }) => drop(refused.fetch_add(1, Ordering::SeqCst)),
+                    Err(error) => panic!("{error}"),
+                }
+            });
+        }
+    });
+    // More where the machine is so slow that some have waited for ten seconds.
+    assert!((1..count / 2).contains(&refused.load(Ordering::SeqCst)), "{refused:?}");
     goes_on(&db);
 }
 

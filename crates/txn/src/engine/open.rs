@@ -35,7 +35,7 @@ use foreshore_wal::Log;
 use self::damage::{SALVAGE, missing};
 use crate::{
     backup::Pins,
-    catalog::Catalog,
+    catalog::{Catalog, Makers},
     checkpoint::{Growth, Target},
     committer::Committer,
     control::{Control, ControlFile},
@@ -343,6 +343,7 @@ impl Place<'_> {
             locks: StripedArc::new(LockManager::new(&locks)),
             transactions: TxnTable::new(MAX_TRANSACTIONS, next_txn),
             catalog: Catalog::new(catalog, content.overflow_root),
+            makers: Makers::default(),
             growth: Growth::new(self.target(&below.log, &recovery), content.redo),
             committer: Committer::default(),
             backups: Pins::default(),

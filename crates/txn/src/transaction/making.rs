@@ -73,11 +73,17 @@ impl Txn {
     #[cold]
     fn refused(&self, error: TxnError) -> TxnError {
         let Waiting { deadline, timeout, no_wait, .. } = self.session.waiting;
+        let waited = self.making.since.map(|since| since.elapsed()).unwrap_or_default();
         let mut refusal = match error {
             TxnError::Lock(LockError::WouldBlock(refusal)) if !no_wait => refusal,
-            error => return error,
+            error => {
+                let waits = !no_wait && catalog::is_for_a_place(&error) && waited < catalog::PLACE_WAIT;
+                if waits && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                    self.making.refused.store(true, Relaxed);
+                }
+                return error;
+            }
         };
-        let waited = self.making.since.map(|since| since.elapsed()).unwrap_or_default();
         let timeout = timeout.filter(|timeout| *timeout <= waited);
         if timeout.is_none() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
             self.making.refused.store(true, Relaxed);
