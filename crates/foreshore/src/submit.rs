@@ -19,7 +19,7 @@ use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
     time::Instant,
 };
-use foreshore_orthrus::Partitions;
+use foreshore_orthrus::{Partitions, WaitsAt};
 
 use crate::{
     database::Database,
@@ -55,6 +55,7 @@ struct Cell<R> {
     changed: Condvar,
     path: Arc<Path>,
     partitions: Arc<Partitions>,
+    waits_at: WaitsAt,
 }
 
 impl<R> std::fmt::Debug for Cell<R> {
@@ -202,6 +203,15 @@ impl<R> Submitted<R> {
         self.cell.result(ended).map_err(WaitError::Failed)
     }
 
+    /// Cancels it if none of the threads has begun it: then it is not run, the queue has room for another one, the handle
+    /// says [`Error::Cancelled`], and what its body has captured is dropped here. Whether that is so. One that has been
+    /// begun goes on: its body may give a [`CancelHandle`](crate::CancelHandle) of it to others
+    /// ([`Transaction::cancel_handle`]), and [`TransactOptions::deadline`] bounds how long it waits.
+    pub fn cancel(&self) -> bool {
+        let Cell { partitions, waits_at, .. } = &*self.cell;
+        !partitions.is_forked() && partitions.withdraw(waits_at)
+    }
+
     /// Whether it has run to its end. (Its commit may still be on its way to the disk.) In a fork of the process it
     /// never has.
     pub fn has_run(&self) -> bool {
@@ -326,6 +336,10 @@ where
         }
         None
     }
+
+    fn waits_at(&self) -> Option<&WaitsAt> {
+        Some(&self.cell.waits_at)
+    }
 }
 
 #[track_caller]
@@ -345,6 +359,7 @@ where
         changed: Condvar::default(),
         path: Arc::from(database.path()),
         partitions: Arc::clone(partitions),
+        waits_at: WaitsAt::default(),
     });
     let client = Once { body: Some(body), cell: Arc::clone(&cell) };
     let body_limit = nested::bound(&mut options, database);

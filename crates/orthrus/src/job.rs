@@ -1,6 +1,9 @@
 //! What the threads work at.
 
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 use foreshore_txn::{LockError, Parted};
 
 /// A transaction on its way. Execution threads call it, one at a time; between two calls its locks may be away. Dropped
@@ -11,6 +14,14 @@ pub trait Job: Send {
     fn deadline(&self) -> Option<Instant> {
         None
     }
+
+    /// Where it is told where it waits to be begun, so that it can be taken out again.
+    fn waits_at(&self) -> Option<&WaitsAt> {
+        None
+    }
+
+    /// It was taken out, and nobody will begin it.
+    fn withdrawn(&mut self) {}
 
     /// Its deadline has passed, and nobody has begun it: ends. Whether it is to begin all the same, as another
     /// transaction.
@@ -48,4 +59,26 @@ pub enum Next {
     Done,
     /// To begin again, as another transaction; this one has ended.
     Again,
+}
+
+/// Where a job waits to be begun: see [`Partitions::withdraw`](crate::Partitions::withdraw).
+#[derive(Debug, Default)]
+pub struct WaitsAt(
+    /// Its queue and the number that it has there, which no other job has had or gets; 0: in none. Written under the
+    /// mutex of the queue; relaxed: who asks looks under that mutex if it is so.
+    AtomicU64,
+);
+
+/// The bits of a number.
+const NUMBER_BITS: u32 = 48;
+
+impl WaitsAt {
+    pub(crate) fn set(&self, queue: usize, number: u64) {
+        self.0.store((queue as u64) << NUMBER_BITS | number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> (usize, u64) {
+        let word = self.0.load(Ordering::Relaxed);
+        ((word >> NUMBER_BITS) as usize, word & ((1 << NUMBER_BITS) - 1))
+    }
 }

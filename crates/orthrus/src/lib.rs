@@ -32,7 +32,7 @@ mod waiters;
 
 #[cfg(not(foreshore_loom))]
 pub use crate::{
-    job::{Job, Next},
+    job::{Job, Next, WaitsAt},
     partitions::{MAX_THREADS, PartitionOptions, Partitions},
     report::{PartitionStats, Role, ThreadStats},
 };

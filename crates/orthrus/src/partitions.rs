@@ -19,7 +19,7 @@ use foreshore_env::{
 
 use crate::{
     bell::Bell,
-    job::Job,
+    job::{Job, WaitsAt},
     mesh::{Counts, End},
     queue::Queue,
     report::{PartitionStats, Role, ThreadStats},
@@ -284,6 +284,13 @@ impl Partitions {
     /// Gives the job back.
     pub fn try_submit(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
         self.shared.try_submit(job)
+    }
+
+    /// Takes a job out that nobody has begun, and tells it so; whether there was one still. It is counted nowhere.
+    pub fn withdraw(&self, waits_at: &WaitsAt) -> bool {
+        let Some(mut job) = self.shared.withdraw(waits_at) else { return false };
+        job.withdrawn();
+        true
     }
 
     /// Lets so many threads control, in automatic mode, until it is decided anew; for tests.

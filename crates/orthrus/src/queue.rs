@@ -34,7 +34,8 @@ struct Jobs {
     line: BTreeMap<u64, (Box<dyn Job>, u64)>,
     /// Deadlines and numbers of those that have one.
     deadlines: BTreeSet<(u64, u64)>,
-    next: u64,
+    /// The last number that was given.
+    last: u64,
 }
 
 impl Default for Queue {
@@ -44,10 +45,11 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then. `deadline`: when it is overdue.
-    /// Gives it back where there are `most` already.
+    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then. `deadline`: when it is overdue;
+    /// `own`: the number of this queue. Gives it back where there are `most` already.
     pub(crate) fn put(
         &self,
+        own: usize,
         job: Box<dyn Job>,
         deadline: u64,
         most: usize,
@@ -62,8 +64,11 @@ impl Queue {
         if jobs.line.len() >= most {
             return Err(job);
         }
-        let number = jobs.next;
-        jobs.next += 1;
+        jobs.last += 1;
+        let number = jobs.last;
+        if let Some(waits_at) = job.waits_at() {
+            waits_at.set(own, number);
+        }
         jobs.line.insert(number, (job, deadline));
         if deadline != NEVER {
             jobs.deadlines.insert((deadline, number));
@@ -76,6 +81,17 @@ impl Queue {
     pub(crate) fn take(&self) -> Option<Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
         let (number, (job, deadline)) = jobs.line.pop_first()?;
+        if deadline != NEVER {
+            jobs.deadlines.remove(&(deadline, number));
+        }
+        self.publish(&jobs);
+        Some(job)
+    }
+
+    /// The one of this number, if it still waits.
+    pub(crate) fn withdraw(&self, number: u64) -> Option<Box<dyn Job>> {
+        let mut jobs = self.jobs.lock();
+        let (job, deadline) = jobs.line.remove(&number)?;
         if deadline != NEVER {
             jobs.deadlines.remove(&(deadline, number));
         }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use foreshore_env::time::{Duration, Instant};
-use foreshore_orthrus::{Job, Next};
+use foreshore_orthrus::{Job, Next, WaitsAt};
 use foreshore_txn::{Footprint, LockError, Parted, Txn, TxnError};
 
 use super::{Ended, end_of_a_fork};
@@ -41,6 +41,11 @@ pub(super) trait Client: Send {
         database: Option<Database>,
         steps: Steps<'static>,
     ) -> Option<Again>;
+
+    /// Where it is noted where it waits to be begun.
+    fn waits_at(&self) -> Option<&WaitsAt> {
+        None
+    }
 }
 
 /// Another transaction of a client.
@@ -290,6 +295,15 @@ impl<C: Client> Task<C> {
 impl<C: Client> Job for Task<C> {
     fn deadline(&self) -> Option<Instant> {
         self.begins_by()
+    }
+
+    fn waits_at(&self) -> Option<&WaitsAt> {
+        self.client.waits_at()
+    }
+
+    fn withdrawn(&mut self) {
+        let next = self.fail(Error::Cancelled);
+        debug_assert!(matches!(next, Next::Done), "what repeats itself is not taken out");
     }
 
     fn overdue(&mut self) -> bool {

@@ -375,3 +375,44 @@ fn what_a_thread_wakes_or_drops_does_not_wait_for_it_for_ever() {
         meets(Writer::Returned);
     });
 }
+
+/// What waits in the queue could only be waited for, until it was begun or its deadline had passed.
+#[test]
+fn what_nobody_has_begun_can_be_cancelled() {
+    for deadline in [None, Some(FAR)] {
+        let options = Options { submit_queue: 3, control_threads: 1, ..threads(1, 1) };
+        let db = open(options);
+        let held = holder(&db);
+        let first = count_up(&db);
+        let begun = Instant::now();
+        while db.partition_stats().in_flight == 0 && begun.elapsed() < FAR {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!first.cancel(), "it has been begun");
+        let captured = Arc::new(());
+        let submit = || {
+            let captured = Arc::clone(&captured);
+            let plan = db.plan().options(TransactOptions { deadline, ..TransactOptions::default() });
+            plan.write(NUMBERS, 1).submit(move |tx| {
+                let _captured = &captured;
+                tx.put(NUMBERS, 1, 1).map(drop)
+            })
+        };
+        let mut queued: Vec<_> = (0..3).map(|_| submit().unwrap()).collect();
+        assert!(matches!(submit(), Err(Error::SubmitQueueFull { limit: 3 })));
+        let last = queued.pop().unwrap();
+        assert!(queued.iter().all(|submitted| submitted.cancel() && !submitted.cancel()));
+        assert!(queued.into_iter().all(|submitted| matches!(submitted.wait(), Err(Error::Cancelled))));
+        assert_eq!((Arc::strong_count(&captured), db.partition_stats().queued), (2, 1));
+        let next = submit().unwrap();
+        drop(held);
+        first.wait().unwrap();
+        last.wait().unwrap();
+        while !next.has_run() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!next.cancel());
+        next.wait().unwrap();
+        db.close().unwrap();
+    }
+}

@@ -8,7 +8,10 @@ use foreshore_env::{
 };
 
 use super::{Actor, Shared};
-use crate::{job::Job, queue::NEVER};
+use crate::{
+    job::{Job, WaitsAt},
+    queue::NEVER,
+};
 
 impl Shared {
     pub(crate) fn has_jobs(&self) -> bool {
@@ -100,7 +103,7 @@ impl Shared {
         if is_timed {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
-        let put = self.queues[number].put(job, deadline, most, || self.has_stopped());
+        let put = self.queues[number].put(number, job, deadline, most, || self.has_stopped());
         if !matches!(put, Ok(true)) {
             if is_timed {
                 self.timed.fetch_sub(1, Ordering::Relaxed);
@@ -125,6 +128,16 @@ impl Shared {
     fn ring_for_a_deadline(&self) {
         let first = self.options.first_execution();
         let _woken = self.executing().any(|number| self.bells[first + number].ring_after_fence());
+    }
+
+    /// Takes out a job that nobody has begun, if there is one still.
+    pub(super) fn withdraw(&self, waits_at: &WaitsAt) -> Option<Box<dyn Job>> {
+        let (queue, number) = waits_at.get();
+        let job = self.queues.get(queue)?.withdraw(number)?;
+        if self.deadline_of(&*job) != NEVER {
+            self.timed.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(job)
     }
 
     /// A job that nobody has begun and whose deadline has passed.
