@@ -8,6 +8,7 @@ mod tables;
 
 use std::{
     fmt,
+    panic::Location,
     path::{Path, PathBuf},
 };
 
@@ -210,7 +211,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooManyTransactions`]; or the database is closed, has stopped, or belongs to another process
+    /// [`Error::TooManyTransactions`], at once, or, in a database that runs submitted transactions, if that many are
+    /// open for a tenth of a second; or the database is closed, has stopped, or belongs to another process
     /// ([`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]).
     #[track_caller]
     pub fn begin(&self) -> Result<Transaction> {
@@ -223,8 +225,15 @@ impl Database {
     /// As [`Database::begin`].
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
-        let reads = options.read_mode.unwrap_or_default();
-        Session::Alone(self).begin(options, reads, options.deadline_from_now(), None, None)
+        let (reads, deadline) = (options.read_mode.unwrap_or_default(), options.deadline_from_now());
+        let begun = Session::Alone(self).begin(options, reads, deadline, None, None);
+        if !options.no_wait && matches!(begun, Err(Error::TooManyTransactions { .. })) {
+            let at = Location::caller();
+            return self.begin_when_locks_are_back(deadline, || {
+                Session::Alone(self).begin(options, reads, deadline, None, Some(at))
+            });
+        }
+        begun
     }
 
     /// Sets up a transaction that has just begun, alone or in a pipeline.

@@ -416,3 +416,29 @@ fn what_nobody_has_begun_can_be_cancelled() {
         db.close().unwrap();
     }
 }
+
+/// What the threads have committed keeps its place until its locks are back, and who began a transaction by itself was
+/// refused meanwhile.
+#[test]
+fn who_begins_beside_submitted_transactions_waits_a_little_for_a_place() {
+    let db = open(threads(1, 1));
+    let mut open: Vec<_> = (0..MAX_TRANSACTIONS).map(|_| db.begin().unwrap()).collect();
+    assert!(matches!(db.begin(), Err(Error::TooManyTransactions { .. })));
+    open.truncate(MAX_TRANSACTIONS - 2);
+    count_up(&db).wait().unwrap();
+    while let Ok(tx) = db.begin() {
+        open.push(tx);
+    }
+    let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    assert!(matches!(db.begin_with(&no_wait), Err(Error::TooManyTransactions { .. })));
+    let begun = Instant::now();
+    assert!(matches!(db.begin(), Err(Error::TooManyTransactions { .. })));
+    assert!(begun.elapsed() >= Duration::from_millis(100));
+    // On a slow machine it may take more than one wait.
+    thread::scope(|scope| {
+        let found = scope.spawn(|| (0..100).any(|_| db.begin().is_ok()));
+        thread::sleep(Duration::from_millis(30));
+        open.pop();
+        assert!(found.join().unwrap());
+    });
+}
