@@ -112,20 +112,21 @@ impl Directory {
     /// As [`end_when_interrupted`]. A temporary directory is removed before, unless it holds what was found; of any
     /// other it is said that it is left.
     pub(crate) fn end_when_interrupted(&self, json: bool) -> Result<(), CliError> {
-        self.end_when_interrupted_after(json, || ())
+        self.end_when_interrupted_after(|| (), reporting(json))
     }
 
-    /// The same, when `end` has ended who works in the directory.
+    /// The same, when `end` has ended who works in the directory; `tell` tells it.
     pub(crate) fn end_when_interrupted_after(
         &self,
-        json: bool,
         mut end: impl FnMut() + Send + 'static,
+        tell: impl FnMut(&CliError) + Clone + Send + 'static,
     ) -> Result<(), CliError> {
         let (path, fate) = (self.path.clone(), Arc::clone(&self.fate));
-        end_when_interrupted_after(json, move || {
+        let tidy = move || {
             end();
             interrupted_in(&path, &fate)
-        })
+        };
+        end_when_interrupted_after(tidy, tell)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -152,24 +153,31 @@ impl Directory {
 /// Lets an interruption (Ctrl-C, a request to terminate, or a hangup, also where that was to be ignored) end the
 /// program with an error, which is an object, too, for a program (`json`). Once in a program.
 pub(crate) fn end_when_interrupted(json: bool) -> Result<(), CliError> {
-    end_when_interrupted_after(json, || CliError::Interrupted)
+    end_when_interrupted_after(|| CliError::Interrupted, reporting(json))
+}
+
+/// Tells what fails as all subcommands do.
+fn reporting(json: bool) -> impl FnMut(&CliError) + Clone + Send + 'static {
+    move |error| {
+        error.report(json);
+    }
 }
 
 /// `tidy`: what is done before; it gives what is told.
 fn end_when_interrupted_after(
-    json: bool,
     mut tidy: impl FnMut() -> CliError + Send + 'static,
+    tell: impl FnMut(&CliError) + Clone + Send + 'static,
 ) -> Result<(), CliError> {
     ctrlc::set_handler(move || {
         // Release; the partner is the load by whoever ends the program meanwhile.
         INTERRUPTION.store(true, Ordering::Release);
-        let told = tidy();
+        let (told, mut tell) = (tidy(), tell.clone());
         let tell = move || {
             if io::stderr().is_terminal() {
                 // The line of a progress bar ends here. If nobody can read it, nobody misses it.
                 let _ = writeln!(io::stderr().lock());
             }
-            told.report(json);
+            tell(&told);
         };
         // Whoever reads it may have stopped to, with somebody else in the middle of a line. Without a thread nobody is
         // told: the status says it.

@@ -7,6 +7,7 @@ mod leash;
 #[cfg(feature = "plot")]
 mod plot;
 mod result;
+mod standing;
 mod table;
 mod workloads;
 
@@ -21,6 +22,7 @@ use self::{
     child::{Failed, Run},
     leash::Leash,
     result::{Combination, Comparison, Round},
+    standing::Standing,
     workloads::Preset,
 };
 use crate::{
@@ -93,7 +95,9 @@ Examples:
 Rivals, and --plot, are in builds with their features: cargo run --release --features rivals -- bench compare
 RocksDB and Berkeley DB are Debian's: apt install librocksdb-dev libdb5.3-dev, and --features rivals,debian-rivals
 
-Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed, 130 it was interrupted.";
+Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed, 130 it was interrupted. What
+was measured until then is printed all the same, that of the combination that was under way, too: --json has \"partial\":true then,
+beside the error, and fewer rounds of that one.";
 
 fn parse_setting(text: &str) -> Result<(EngineKind, String), String> {
     let wrong = || "give engine.option=value, such as fjall.transactions=single_writer".to_owned();
@@ -146,32 +150,12 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
         false => args.engines.clone(),
     };
     let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
-    let leash = Leash::default();
-    let held = leash.clone();
-    directory.end_when_interrupted_after(args.json, move || held.end())?;
+    let (standing, leash) = (Standing::new(nothing_yet(args, &engines), args.json), Leash::default());
+    let (held, broken_off) = (leash.clone(), standing.clone());
+    directory.end_when_interrupted_after(move || held.end(), move |error| broken_off.interrupted(error))?;
     engines.iter().try_for_each(|engine| try_engine(args, *engine, &directory))?;
     let bar = progress(args, engines.len());
-    let tell = |text: String| if args.json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
-    let mut comparison = Comparison {
-        experiment: "compare",
-        version: env!("CARGO_PKG_VERSION"),
-        commit: COMMIT,
-        processors: thread::available_parallelism(),
-        seconds: args.seconds.as_secs_f64(),
-        warm_up_seconds: args.warm_up.as_secs_f64(),
-        rounds: args.rounds,
-        seed: args.seed,
-        durability: args.durability.name(),
-        cache: args.cache.clone(),
-        settings: engines.iter().map(|engine| (engine.name(), settings(args, *engine))).collect(),
-        workloads: args
-            .workloads
-            .iter()
-            .map(|preset| (preset.name, preset.arguments(args.small).join(" ")))
-            .collect::<BTreeMap<_, _>>(),
-        results: Vec::new(),
-    };
-    tell(table::head(&comparison))?;
+    standing.begin(bar.clone())?;
     for preset in &args.workloads {
         for &threads in &args.threads {
             let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
@@ -188,24 +172,50 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
                     }
                     bar.inc(1);
                 }
+                let combination = |engine: EngineKind| Combination {
+                    workload: preset.name,
+                    threads,
+                    engine: engine.name(),
+                };
+                standing.round(result::of(&engines, combination, &rounds, &failures));
             }
-            let combination =
-                |engine: EngineKind| Combination { workload: preset.name, threads, engine: engine.name() };
-            let known = comparison.results.len();
-            comparison.results.extend(result::of(&engines, combination, &rounds, failures));
-            if let Err(error) = tell(table::newest(&comparison, known)) {
+            if let Err(error) = standing.combination() {
+                let comparison = standing.take();
                 if comparison.results.iter().all(|it| it.consistent != Some(false) && it.failure.is_none()) {
                     return Err(error);
                 }
                 // What was found counts, whoever can be told.
                 error.report(false);
-                bar.finish_and_clear();
                 return Ok(comparison);
             }
         }
     }
-    bar.finish_and_clear();
-    Ok(comparison)
+    Ok(standing.take())
+}
+
+/// What shapes the results, before there are any.
+fn nothing_yet(args: &CompareArgs, engines: &[EngineKind]) -> Comparison {
+    Comparison {
+        experiment: "compare",
+        version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT,
+        processors: thread::available_parallelism(),
+        seconds: args.seconds.as_secs_f64(),
+        warm_up_seconds: args.warm_up.as_secs_f64(),
+        rounds: args.rounds,
+        seed: args.seed,
+        durability: args.durability.name(),
+        cache: args.cache.clone(),
+        settings: engines.iter().map(|engine| (engine.name(), settings(args, *engine))).collect(),
+        workloads: args
+            .workloads
+            .iter()
+            .map(|preset| (preset.name, preset.arguments(args.small).join(" ")))
+            .collect::<BTreeMap<_, _>>(),
+        partial: false,
+        error: None,
+        results: Vec::new(),
+    }
 }
 
 /// Opens an engine as its runs will, without tables: not after hours of measuring others is what it refuses to be told.

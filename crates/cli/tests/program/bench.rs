@@ -406,6 +406,31 @@ fn an_interruption_ends_the_run_of_an_engine() {
     assert_eq!(entries(directory.path()), 0);
 }
 
+/// All was lost that had been measured.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_comparison_that_is_interrupted_tells_what_there_is() {
+    let run = "bench compare --engines btreemap,foreshore --workloads read --small --rounds 1000 --threads 1 \
+               --seconds 0.01 --warm-up 0 --cache 4MiB --json";
+    let directory = tempfile::tempdir().unwrap();
+    let runs = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    // The first round is over when there have been more runs than that has.
+    let (printed, said) = interrupted_when(run, directory.path(), |program| {
+        let mut runs = runs.borrow_mut();
+        runs.extend(child_of(program));
+        runs.len() > 3
+    });
+    assert!(said.contains("error: interrupted"), "{said}");
+    let told: serde_json::Value =
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+    assert_eq!((&told["error"]["code"], &told["partial"]), (&"interrupted".into(), &true.into()), "{told}");
+    for (result, engine) in told["results"].as_array().unwrap().iter().zip(["btreemap", "foreshore"]) {
+        assert!(result["engine"] == engine && result["commits_per_s"].is_number(), "{told}");
+        assert!((1..1000).contains(&result["rounds"].as_array().unwrap().len()), "{told}");
+    }
+    assert_eq!((told["results"].as_array().unwrap().len(), entries(directory.path())), (2, 0));
+}
+
 /// A process that this one has started (`proc(5)`: the fourth field of `stat`, whose second one, in brackets, may have
 /// spaces in it).
 #[cfg(target_os = "linux")]
@@ -797,6 +822,7 @@ fn engines_are_compared_in_processes_of_their_own() {
         format!("{small} --engines foreshore,btreemap --workloads tpcb,scan --threads 1,2 --json");
     let compared = long_enough(&arguments, |report| have_all(&report["results"], "commits_per_s"));
     assert_eq!((&compared["experiment"], &compared["rounds"]), (&"compare".into(), &2.into()));
+    assert_eq!((&compared["partial"], compared.get("error")), (&false.into(), None));
     let results = compared["results"].as_array().unwrap();
     let named = |result: &serde_json::Value| {
         format!("{} {} {}", result["workload"], result["threads"], result["engine"]).replace('"', "")

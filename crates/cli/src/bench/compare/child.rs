@@ -23,6 +23,8 @@ use crate::{
 const LOAD_AND_CHECK: Duration = Duration::from_secs(600);
 /// How often a running child is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long it may take until this program has heard of an interruption that has ended its child.
+const HEARING: Duration = Duration::from_millis(100);
 /// How many of the last lines of a child's complaints are shown at most, and from how many bytes.
 const LAST_LINES: usize = 6;
 const LAST_BYTES: usize = 4096;
@@ -72,6 +74,10 @@ struct Latency {
 pub(super) fn run(run: &Run, directory: &Directory, leash: &Leash) -> Result<Round, Failed> {
     let program = own::program().map_err(|error| format!("cannot find this program: {error}"))?;
     let round = run_program(&program, run, directory.path(), leash);
+    if round.is_err() {
+        // A terminal interrupts the child, too, which may have ended before this program knows why.
+        thread::sleep(HEARING);
+    }
     await_interruption();
     round
 }

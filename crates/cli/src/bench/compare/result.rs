@@ -34,7 +34,7 @@ pub(super) struct Combination {
 }
 
 /// All results, and what shaped them.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Comparison {
     pub(super) experiment: &'static str,
     pub(super) version: &'static str,
@@ -52,8 +52,27 @@ pub(super) struct Comparison {
     pub(super) settings: BTreeMap<&'static str, Vec<String>>,
     /// Each workload as `foreshore bench` is told it.
     pub(super) workloads: BTreeMap<&'static str, String>,
+    /// Whether it was interrupted: what would have come is missing, and of the last combination some rounds may be.
+    pub(super) partial: bool,
+    /// Then as it is told of everything that fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Interruption>,
     /// By workload, threads, engine, in the order of the arguments.
     pub(super) results: Vec<EngineResult>,
+}
+
+/// Why there are not all results.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Interruption {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
+impl Comparison {
+    /// Nothing more comes.
+    pub(super) fn interrupt(&mut self, error: Interruption) {
+        (self.partial, self.error) = (true, Some(error));
+    }
 }
 
 /// An engine with a workload and a number of threads, over all rounds.
@@ -99,7 +118,7 @@ pub(super) fn of(
     engines: &[EngineKind],
     combination: impl Fn(EngineKind) -> Combination,
     rounds: &[Vec<Round>],
-    failures: Vec<Option<Failed>>,
+    failures: &[Option<Failed>],
 ) -> Vec<EngineResult> {
     let first = rounds.first().map_or(&[][..], Vec::as_slice);
     let each = engines.iter().zip(rounds).zip(failures);
@@ -125,13 +144,13 @@ pub(super) fn of(
             p99_us: median(rounds.iter().filter_map(|round| round.p99_us)),
             max_us: rounds.iter().filter_map(|round| round.max_us).max_by(f64::total_cmp),
             peak_memory_bytes: rounds.iter().filter_map(|round| round.peak_memory_bytes).max(),
-            consistent: match &failure {
+            consistent: match failure {
                 Some(Failed { is_loss: true, .. }) => Some(false),
                 _ => (!rounds.is_empty()).then(|| rounds.iter().all(|round| round.consistent)),
             },
             caveats: rounds.first().map(|round| round.caveats.clone()).unwrap_or_default(),
             rounds: rounds.clone(),
-            failure: failure.map(|failed| failed.why),
+            failure: failure.as_ref().map(|failed| failed.why.clone()),
         }
     })
     .collect()
@@ -166,13 +185,13 @@ pub(super) mod tests {
         ];
         let combination =
             |engine: EngineKind| Combination { workload: "tpcb", threads, engine: engine.name() };
-        of(&engines, combination, &rounds, vec![None, Some("the disk is full".to_owned().into())])
+        of(&engines, combination, &rounds, &[None, Some("the disk is full".to_owned().into())])
     }
 
     /// An engine that failed in its first round.
     pub(in super::super) fn without_rounds() -> EngineResult {
         let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
-        of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned().into())]).remove(0)
+        of(&[EngineKind::Redb], combination, &[vec![]], &[Some("no".to_owned().into())]).remove(0)
     }
 
     /// It stood there with 0 commits/s, and as consistent.
@@ -202,7 +221,7 @@ pub(super) mod tests {
         let combination = |_| Combination { workload: "tpcc", threads: 1, engine: "redb" };
         let lost = Failed { why: "stock has lost row 7".to_owned(), is_loss: true };
         let rounds = [vec![round(100.0, 7.0)]];
-        let result = of(&[EngineKind::Redb], combination, &rounds, vec![Some(lost)]).remove(0);
+        let result = of(&[EngineKind::Redb], combination, &rounds, &[Some(lost)]).remove(0);
         assert_eq!(
             (result.consistent, result.failure.as_deref()),
             (Some(false), Some("stock has lost row 7"))

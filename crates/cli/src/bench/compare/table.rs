@@ -37,6 +37,19 @@ pub(super) fn newest(comparison: &Comparison, first: usize) -> String {
     })
 }
 
+/// What is left to tell when a comparison is interrupted: of the combination that is measured from place `first` on, and
+/// what stands below all results.
+pub(super) fn broken_off(comparison: &Comparison, first: usize) -> String {
+    if comparison.results.is_empty() {
+        return String::new();
+    }
+    let below = match comparison.results[first..].iter().map(|result| result.rounds.len()).max() {
+        Some(had) => format!("interrupted: the last results are of {had} of {} rounds", comparison.rounds),
+        None => "interrupted: what was to come is missing".to_owned(),
+    };
+    format!("{}{}\n{below}", newest(comparison, first), notes(comparison))
+}
+
 /// What the engines do not promise.
 pub(super) fn notes(comparison: &Comparison) -> String {
     let caveats: BTreeSet<(&str, &str)> = (comparison.results.iter())
@@ -112,6 +125,8 @@ pub(super) mod tests {
                 ("redb", Vec::new()),
             ]),
             workloads: BTreeMap::from([("tpcb", "tpcb --branches 20".to_owned())]),
+            partial: false,
+            error: None,
             results: [1, 8].into_iter().flat_map(results).collect(),
         }
     }
@@ -123,6 +138,23 @@ pub(super) mod tests {
         let lines: Vec<&str> = head.lines().collect();
         let first = "2 processors, 3 rounds of 3 s in turn, each after a warm-up of 1 s, lazy, caches of 1GiB; medians";
         assert_eq!(lines, [first, "  foreshore: pool_bytes=1GiB reads=unlocked", "  redb: as it comes"]);
+    }
+
+    #[test]
+    fn what_is_broken_off_says_so() {
+        let comparison = comparison();
+        let told = |first| broken_off(&comparison, first);
+        assert!(told(2).starts_with("\n        8  foreshore"), "{}", told(2));
+        assert!(
+            told(2)
+                .ends_with("note on redb: it has no log\ninterrupted: the last results are of 3 of 3 rounds")
+        );
+        assert!(
+            told(4).ends_with("redb: it has no log\ninterrupted: what was to come is missing"),
+            "{}",
+            told(4)
+        );
+        assert_eq!(broken_off(&Comparison { results: Vec::new(), ..comparison.clone() }, 0), "");
     }
 
     #[test]
