@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError, EngineOptions, Length, Observer, RunOptions,
-    engine::{AbortCounts, Engine, Failure},
+    engine::{AbortCounts, Engine},
     engines::ForeshoreEngine,
     random::mix,
     report::{KindReport, Latency},
@@ -238,9 +238,7 @@ fn open_all<'v>(
     observer: &dyn Observer,
 ) -> Result<Vec<Contender<'v>>, BenchError> {
     let home = &options.engine.directory;
-    RealDisk
-        .create_directory(home)
-        .map_err(|error| Failure::fatal(format!("cannot make the directory {}: {error}", home.display())))?;
+    RealDisk.create_directory(home).map_err(|error| BenchError::io("make the directory", home, error))?;
     let kinds = workload.kinds().len();
     let mut contenders = Vec::new();
     for (number, variant) in options.variants.iter().enumerate() {

@@ -40,6 +40,8 @@ mod ycsb;
 #[cfg(test)]
 mod tests;
 
+use std::{io, path::Path};
+
 pub use checkpoint::{CheckpointOptions, CheckpointReport, TailLatency, measure_checkpoints};
 pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
 pub use constants::{Constant, ConstantsReport, constants};
@@ -105,7 +107,7 @@ pub enum BenchError {
         /// Which one.
         what: String,
         /// Why not.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The engine failed.
     #[error(transparent)]
@@ -115,5 +117,11 @@ pub enum BenchError {
 impl BenchError {
     pub(crate) fn invalid(message: impl Into<String>) -> BenchError {
         BenchError::Invalid(message.into())
+    }
+
+    /// An operation of the system failed, told as by a database: with what to do next.
+    pub(crate) fn io(action: &str, path: &Path, source: io::Error) -> BenchError {
+        let error = foreshore::Error::Io { action: action.to_owned(), path: path.to_owned(), source };
+        BenchError::Engine(Failure { cause: AbortCause::Other, source: Box::new(error) })
     }
 }

@@ -93,9 +93,11 @@ pub fn run_log(run: &LogRun, mut row: impl FnMut(&LogRow)) -> Result<Vec<LogRow>
     Ok(rows)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failure(error: StorageError) -> BenchError {
-    BenchError::Engine(Failure::fatal(error.to_string()))
+    match error {
+        StorageError::Io { action, path, source } => BenchError::io(&action, &path, source),
+        other => BenchError::Engine(Failure::fatal(other.to_string())),
+    }
 }
 
 fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, BenchError> {

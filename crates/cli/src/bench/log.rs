@@ -53,7 +53,10 @@ struct Outcome<'a> {
     workload: &'static str,
     version: &'static str,
     size: usize,
-    seconds: f64,
+    /// How long each row was measured; null if that was for so many `iterations`.
+    seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iterations: Option<u64>,
     rows: &'a [LogRow],
 }
 
@@ -82,14 +85,21 @@ pub(super) fn run(args: LogArgs) -> Result<ExitCode, CliError> {
         iterations: args.iterations,
         directory: directory.map(|directory| directory.path().to_owned()),
     };
-    let (size, seconds) = (run.size, run.measured.as_secs_f64());
+    let (size, iterations) = (run.size, run.iterations);
+    let (seconds, length) = match iterations {
+        None => {
+            let seconds = run.measured.as_secs_f64();
+            (Some(seconds), format!("{seconds} s each"))
+        }
+        Some(count) => (None, format!("{count} by each thread")),
+    };
     if args.json {
         let rows = run_log(&run, |_| ())?;
         let version = env!("CARGO_PKG_VERSION");
-        json_line(&Outcome { workload: "log", version, size, seconds, rows: &rows })?;
+        json_line(&Outcome { workload: "log", version, size, seconds, iterations, rows: &rows })?;
         return Ok(ExitCode::SUCCESS);
     }
-    line(format!("records of {size} bytes, {seconds} s each"))?;
+    line(format!("records of {size} bytes, {length}"))?;
     line(format!("  {:<18}{:>8}{:>14}{:>10}{:>12}", "insert", "threads", "appends/s", "MB/s", "flushes/s"))?;
     let mut printed = Ok(());
     run_log(&run, |row| {

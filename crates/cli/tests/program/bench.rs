@@ -106,6 +106,17 @@ fn a_temporary_directory_does_not_stay() {
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
 }
 
+/// It said that it had measured for the time that is the default.
+#[test]
+fn records_of_the_log_are_counted_or_timed() {
+    let counted = report("bench log --insert mutex --threads 1 --iterations 500 --json");
+    assert_eq!((&counted["seconds"], &counted["iterations"]), (&serde_json::Value::Null, &500.into()));
+    let timed = report("bench log --insert mutex --threads 1 --seconds 0.03 --json");
+    assert_eq!((&timed["seconds"], timed.get("iterations")), (&0.03.into(), None));
+    let output = foreshore("bench log --insert mutex --threads 2 --iterations 500");
+    assert!(text(&output.stdout).contains("records of 120 bytes, 500 by each thread"));
+}
+
 #[test]
 fn iterations_are_exact() {
     let report = report("bench tpcb --engine btreemap --branches 1 --accounts 100 --iterations 500 --json");
@@ -303,6 +314,17 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         let output = foreshore(arguments);
         let told: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
         assert_eq!(told["error"]["code"], "usage", "{arguments}: {told}");
+    }
+}
+
+/// That no directory can be made was an error of the benchmark, and what to do was not said.
+#[test]
+fn a_directory_that_cannot_be_made_is_told_alike_by_all() {
+    for run in ["tpcb", "ladder", "log", "nodeadlock", "checkpoint tpcb"] {
+        let output = foreshore(&format!("bench {run} --dir /no/such/place --json"));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((output.status.code(), &told["error"]["code"]), (Some(2), &"io".into()), "{run}: {told}");
+        assert!(told["error"]["message"].as_str().unwrap().contains("check the path"), "{run}: {told}");
     }
 }
 
