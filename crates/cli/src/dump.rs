@@ -93,14 +93,14 @@ const TO_STDOUT: &str = "write to standard output";
 /// Runs the subcommand.
 pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
     let db = open_to_look(&args.directory, &args.settings)?;
-    let mut tables = db.tables()?;
-    if let Some(wanted) = args.table {
-        tables.retain(|table| table.name == wanted);
-        if tables.is_empty() {
+    let tables = match args.table {
+        None => db.tables()?,
+        // The others are not looked at, however many there are.
+        Some(wanted) => vec![db.table(&wanted)?.ok_or_else(|| {
             let hint = format!("`foreshore stat {}` shows those that there are", args.directory.display());
-            return Err(CliError::no_such_table(&wanted, &args.directory, hint));
-        }
-    }
+            CliError::no_such_table(&wanted, &args.directory, hint)
+        })?],
+    };
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     if tables.is_empty() {
         write_no_tables(&mut out).map_err(CliError::io(TO_STDOUT))?;
