@@ -122,6 +122,12 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
             "name a file instead of -, or leave out --json",
         ));
     }
+    if !args.jsonl && args.target == Path::new("-") {
+        return Err(CliError::usage(
+            "a database cannot go to standard output",
+            "add --jsonl, or name a directory (./- if it is to be called so)",
+        ));
+    }
     // Where this cannot be told, opening the one or making the other says why.
     if !to_stdout && matches!(RealDisk.lies_in(&args.target, &args.directory), Ok(true)) {
         return Err(CliError::usage(

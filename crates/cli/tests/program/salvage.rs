@@ -631,6 +631,9 @@ fn what_cannot_be_done_is_said() {
     assert!(say(&["salvage", "full", "saved"]).contains("full"));
     assert!(say(&["salvage", "db", "full/letter", "--jsonl"]).contains("full/letter"));
     assert!(say(&["salvage", "db", "-", "--jsonl", "--json"]).contains("standard output"));
+    // It made a directory that was called so.
+    assert!(say(&["salvage", "db", "-"]).contains("add --jsonl"));
+    assert!(!scene.directory.path().join("-").exists());
     let db = Database::open(scene.database()).unwrap();
     assert!(say(&["salvage", "db", "saved"]).contains("open"));
     drop(db);
