@@ -55,7 +55,8 @@ const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, give
   commit, rollback
   cancel        ends the session's waits: its transaction can only be rolled back then
   explain       why the session waits
-  locks, waits_for                        of the whole database, of waits the first 64; no session
+  locks, waits_for                        of the whole database, the first 100000 and 64 ("omitted", "waits_omitted": how
+                many more there are); no session
   deadlocks     the last 128 that gave way, under any deadlock_policy: why, and for whom; no session
 Keys, values and bounds are strings, or {"hex":"…"}. The table is "default" unless given; it is made when first used,
 with bytes as keys and as values. One that is there may have text in their place, as most that `load` makes;
@@ -88,7 +89,7 @@ because nobody read the answers."#;
 
 /// Runs the subcommand.
 pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
-    // Views show every key; a script has time for that.
+    // Views show the key of every lock that they show; a script has time for that.
     let options = args.settings.over(Options { lock_notes: true, ..Options::default() })?;
     let db = recovery::open(Database::builder().options(options), &args.directory)?;
     let played = play_all(&db, io::stdin().lock(), Box::new(io::stdout()));
