@@ -354,6 +354,13 @@ fn options_that_mean_nothing_are_refused() {
         ("bench insert --threads 10 --remote 50", "more than 10 cores"),
         ("bench nodeadlock --dir nowhere", "leave out --dir"),
         ("bench keyrange --dir nowhere", "leave out --dir"),
+        // It was given up at its limit, when it had run for days.
+        ("bench ladder --seconds 8000", "a hundredth of a second"),
+        ("bench keyrange --seconds 2000", "a hundredth of a second"),
+        ("bench elr --seconds 8000", "a hundredth of a second"),
+        ("bench latch --seconds 8000", "a hundredth of a second"),
+        ("bench locks --seconds 8000", "a hundredth of a second"),
+        ("bench granularity --seconds 8000", "a hundredth of a second"),
         ("--seeds 1..3 --keep-turns nowhere/turns", "one seed"),
         ("--seeds 1 --shrink --keep-turns nowhere/turns", "one seed"),
         ("--seeds 1 --plant all --keep-turns nowhere/turns", "one seed"),

@@ -165,10 +165,23 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// # Errors
 /// See [`Failed`]. What the threads had is leaked when they were not over.
 pub fn simulate<R: Clone>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>, Failed> {
+    simulate_watched(settings, main, &mut |_| ())
+}
+
+/// As [`simulate`]; `watch` is told the virtual time since the beginning every 100 µs of it, or later where nobody's turn
+/// ends sooner. It is called outside of the machine, which does not notice.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_watched<R: Clone>(
+    settings: &Settings,
+    main: impl FnOnce() -> R,
+    watch: &mut dyn FnMut(Duration),
+) -> Result<Simulated<R>, Failed> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     arena::begin().map_err(Failed::Memory)?;
     unwinding::begin();
-    let run = run(settings, main);
+    let run = run(settings, main, watch);
     // What its threads made lies in the simulation's memory, is copied here and dropped; the rest is the system's.
     run.map(|run| Simulated { result: run.result.clone(), ..run })
 }
@@ -180,7 +193,11 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with something that is not text").to_owned()
 }
 
-fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>, Failed> {
+fn run<R>(
+    settings: &Settings,
+    main: impl FnOnce() -> R,
+    watch: &mut dyn FnMut(Duration),
+) -> Result<Simulated<R>, Failed> {
     let scheduler = match &settings.world {
         World::Machine { profile, cores } => {
             if !(1..=MOST_CORES).contains(cores) || cores.div_ceil(profile.cores_per_socket) > MOST_SOCKETS {
@@ -203,7 +220,7 @@ fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>,
     // SAFETY: what the body borrows outlives the run: its fiber has ended, or is abandoned for good, when `run`
     // returns.
     let body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(body) };
-    let ended = kernel::run(Box::new(kernel), body).map_err(Failed::Memory)?;
+    let ended = kernel::run(Box::new(kernel), body, watch).map_err(Failed::Memory)?;
     let elapsed = Duration::from_nanos(ended.kernel.clock / time::PICOSECONDS);
     let (turns, accesses) = match ended.kernel.scheduler {
         Scheduler::Explorer(explorer) => (explorer.into_trace(), 0),

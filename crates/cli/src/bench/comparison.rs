@@ -1,6 +1,8 @@
 //! What the subcommands share that compare variants of the engine: their options, and the report for people.
 
 #[cfg(foreshore_sim)]
+use foreshore_bench::Length;
+#[cfg(foreshore_sim)]
 use std::path::Path;
 use std::{
     fmt::{self, Write},
@@ -91,6 +93,16 @@ impl ComparisonArgs {
     #[cfg(foreshore_sim)]
     pub(crate) fn directory(&self) -> Option<&Path> {
         self.dir.as_deref()
+    }
+
+    /// How long one variant runs with all numbers of threads.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn length(&self) -> Length {
+        let of_all = |each: Duration| each.saturating_mul(self.threads.len() as u32);
+        Length::Time {
+            warm_up: of_all(self.warm_up * u32::from(self.rounds)),
+            measured: of_all(self.seconds),
+        }
     }
 
     /// What everything random follows from.

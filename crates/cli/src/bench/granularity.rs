@@ -45,7 +45,7 @@ pub(crate) struct GranularityArgs {
     threads: u16,
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
-    seconds: Duration,
+    pub(crate) seconds: Duration,
     /// The seed of the updates.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,

@@ -35,7 +35,7 @@ pub(crate) struct LatchArgs {
     mix: Vec<LatchMix>,
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
-    seconds: Duration,
+    pub(crate) seconds: Duration,
     /// Make this many acquisitions by one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]

@@ -57,7 +57,7 @@ pub(crate) struct LocksArgs {
     threads: Vec<u16>,
     /// How long each combination is measured, all rounds together [simulated: 0.001].
     #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
-    seconds: Duration,
+    pub(crate) seconds: Duration,
     /// Run this many transactions of one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]

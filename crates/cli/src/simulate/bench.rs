@@ -4,6 +4,7 @@ mod again;
 mod bands;
 mod comparisons;
 mod observers;
+mod outlook;
 mod simulation;
 mod source;
 
@@ -19,6 +20,7 @@ use serde_json::Value;
 
 use self::{
     observers::{Charged, Watch},
+    outlook::Outlook,
     simulation::Simulation,
 };
 use super::{
@@ -94,18 +96,11 @@ fn simulate(
     refuse_directory(args.dir.as_deref())?;
     let cores = machine.cores.unwrap_or_else(|| args.computing_threads());
     let settings = settings(machine, cores, args.seed)?;
-    if let Length::Time { warm_up, measured } = args.length()
-        && warm_up + measured > LONGEST
-    {
-        let most = LONGEST.as_secs();
-        return Err(CliError::usage(
-            format!("a simulated run takes {most} s at most"),
-            "virtual time is expensive: a hundredth of a second tells much",
-        ));
-    }
+    refuse_endless(args.length())?;
     let options = args.engine_options(workload, Path::new("/bench"))?;
-    let begun = cpu_seconds();
-    let simulated = sim::simulate(&settings, || measure(workload, args, &options).map_err(Left::from));
+    let (begun, outlook) = (cpu_seconds(), Outlook::default());
+    let run = || measure(workload, args, &options, &outlook).map_err(Left::from);
+    let simulated = sim::simulate_watched(&settings, run, &mut |now| outlook.look(now));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     let (report, machine_report, prepared) = simulated.result?;
     tell_speed(simulated.accesses, begun, prepared);
@@ -144,6 +139,17 @@ fn refuse_directory(directory: Option<&Path>) -> Result<(), CliError> {
     match directory {
         None => Ok(()),
         Some(_) => Err(CliError::usage("a simulated database has no directory", "leave out --dir")),
+    }
+}
+
+/// What takes so much virtual time would be given up when it had run for weeks.
+fn refuse_endless(length: Length) -> Result<(), CliError> {
+    match length {
+        Length::Time { warm_up, measured } if warm_up + measured > LONGEST => Err(CliError::usage(
+            format!("a simulated run takes {} s at most, all of it together", LONGEST.as_secs()),
+            "virtual time is expensive: a hundredth of a second tells much",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -207,11 +213,12 @@ fn measure(
     workload: &dyn Workload,
     args: &CommonArgs,
     options: &EngineOptions,
+    outlook: &Outlook,
 ) -> Result<(Report, MachineReport, f64), BenchError> {
     let begin = cpu_seconds();
     let watch = match args.length() {
-        Length::Time { warm_up, .. } => Watch::new(Charged::loads(), warm_up),
-        Length::Iterations(_) => Watch::new(Charged::all(), Duration::ZERO),
+        Length::Time { warm_up, .. } => Watch::new(Charged::loads(outlook), warm_up),
+        Length::Iterations(_) => Watch::new(Charged::all(outlook), Duration::ZERO),
     };
     let engine = engines::open(args.engine, &workload.tables(), options)?;
     let run = RunOptions { threads: args.threads(), length: args.length(), seed: args.seed };

@@ -14,7 +14,7 @@ use std::{cell::Cell, ops::Deref, sync::Arc};
 
 use super::{
     Cause, Device, Failed, MachineReport, Profile, Schedule, Settings, Simulated, World, count_anew, report,
-    simulate,
+    simulate, simulate_watched,
 };
 use crate::{
     CachePadded,
@@ -365,6 +365,33 @@ fn what_never_ends_reaches_the_limit() {
         });
         assert!(matches!(run, Err(Failed::Stopped { cause: Cause::Limit, .. })), "{run:?}");
     }
+}
+
+/// What watches may be slow, and have memory of its own: the machine does not notice.
+#[test]
+fn who_watches_sees_time_pass_and_changes_nothing() {
+    let program = || {
+        let (words, begin) = (lines(1), Instant::now());
+        let count = || {
+            while begin.elapsed() < Duration::from_millis(1) {
+                words[0][0].fetch_add(1, SeqCst);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(count);
+            count();
+        });
+        words[0][0].load(SeqCst)
+    };
+    let settings = machine(2);
+    let plain = simulate(&settings, program).unwrap();
+    let mut seen: Vec<Box<Duration>> = Vec::new();
+    let watched = simulate_watched(&settings, program, &mut |now| seen.push(Box::new(now))).unwrap();
+    assert_eq!(
+        (watched.result, watched.accesses, watched.elapsed),
+        (plain.result, plain.accesses, plain.elapsed)
+    );
+    assert!(seen.is_sorted() && (5..=11).contains(&seen.len()), "{seen:?}");
 }
 
 #[test]

@@ -46,6 +46,12 @@ impl Trial {
     pub(crate) fn threads(&self) -> usize {
         self.run.threads
     }
+
+    /// How long it runs.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn length(&self) -> Length {
+        self.run.length
+    }
 }
 
 impl Experiment<'_> {

@@ -2,15 +2,19 @@
 
 use std::{path::Path, process::ExitCode};
 
-use foreshore_bench::{BenchError, LatchReport};
-use foreshore_env::sim::{self, World};
+use foreshore_bench::{BenchError, LatchReport, Length};
+use foreshore_env::{
+    sim::{self, World},
+    time::Duration,
+};
 
 use super::{
     Left,
     again::again,
     bands::{self, Rows},
     observers::Charged,
-    refuse_directory, settings,
+    outlook::Outlook,
+    refuse_directory, refuse_endless, settings,
 };
 use crate::{
     bench::{
@@ -33,9 +37,11 @@ use crate::{
 /// One run of a comparison, on a machine of its own, which has as many cores as the run has threads if nothing else was
 /// said.
 fn trial(trial: &Trial, machine: &MachineArgs) -> Result<Tried, CliError> {
+    refuse_endless(trial.length())?;
     let settings = settings(machine, machine.cores.unwrap_or(trial.threads()), trial.seed())?;
-    let run = || trial.run(Path::new("/bench"), &Charged::loads()).map_err(Left::from);
-    let simulated = sim::simulate(&settings, run);
+    let outlook = Outlook::default();
+    let run = || trial.run(Path::new("/bench"), &Charged::loads(&outlook)).map_err(Left::from);
+    let simulated = sim::simulate_watched(&settings, run, &mut |now| outlook.look(now));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     Ok(simulated.result.map(Tried::from)?)
 }
@@ -56,11 +62,12 @@ fn on_machine<R: Clone>(
     machine: &MachineArgs,
     threads: usize,
     seed: u64,
-    measure: impl FnOnce() -> Result<R, BenchError>,
+    measure: impl FnOnce(&Outlook) -> Result<R, BenchError>,
 ) -> Result<R, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(threads), seed)?;
-    let begun = cpu_seconds();
-    let simulated = sim::simulate(&settings, || measure().map_err(Left::from));
+    let (begun, outlook) = (cpu_seconds(), Outlook::default());
+    let run = || measure(&outlook).map_err(Left::from);
+    let simulated = sim::simulate_watched(&settings, run, &mut |now| outlook.look(now));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     tell_speed(simulated.accesses, begun, 0.0);
     Ok(simulated.result?)
@@ -75,6 +82,11 @@ fn refuse_iterations(iterations: Option<u64>) -> Result<(), CliError> {
             "leave out --iterations, or use the usual build under callgrind",
         )),
     }
+}
+
+/// What one combination takes, of those that have no warm-up.
+fn lasting(seconds: Duration) -> Length {
+    Length::Time { warm_up: Duration::ZERO, measured: seconds }
 }
 
 /// Early lock release; each run has a machine of its own.
@@ -112,9 +124,12 @@ pub(super) fn climb(args: &LadderArgs, machine: &MachineArgs) -> Result<ExitCode
         Rows { place: "/ladder", names: &["threads", "step"], figure: "commits_per_s", unit: "commits/s" };
     let comparison = &args.comparison;
     refuse_directory(comparison.directory())?;
+    refuse_endless(comparison.length())?;
     let measure = |on: &MachineArgs, _| {
-        on_machine(on, comparison.most_threads(), comparison.seed(), || args.measure(&Charged::loads()))
-            .map(ladder::outcome)
+        on_machine(on, comparison.most_threads(), comparison.seed(), |outlook| {
+            args.measure(&Charged::loads(outlook))
+        })
+        .map(ladder::outcome)
     };
     bands::show(&rows, (machine, comparison.most_threads()), comparison.json(), measure, |outcome| {
         ladder::print(args, outcome)
@@ -131,8 +146,9 @@ pub(super) fn side_by_side(compared: &SideBySide<'_>, machine: &MachineArgs) -> 
     };
     let args = compared.args();
     refuse_directory(args.directory())?;
+    refuse_endless(args.length())?;
     let measure = |on: &MachineArgs, _| {
-        on_machine(on, args.most_threads(), args.seed(), || compared.measure(&Charged::loads()))
+        on_machine(on, args.most_threads(), args.seed(), |outlook| compared.measure(&Charged::loads(outlook)))
     };
     bands::show(&rows, (machine, args.most_threads()), args.json(), measure, |report| {
         comparison::print(report, args)
@@ -147,7 +163,7 @@ pub(super) fn intents(
     refuse_iterations(args.iterations)?;
     let rows =
         Rows { place: "/results", names: &["absolute", "kind"], figure: "elapsed_s", unit: "s for all" };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), *seed, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), *seed, |_| args.measure());
     bands::show(&rows, (machine, args.threads()), args.json(), measure, |report| args.print(report))
 }
 
@@ -159,7 +175,8 @@ pub(super) fn granularity(args: &GranularityArgs, machine: &MachineArgs) -> Resu
         figure: "tuples_per_s",
         unit: "tuples/s",
     };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), args.seed(), || args.measure());
+    refuse_endless(lasting(args.seconds))?;
+    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), args.seed(), |_| args.measure());
     bands::show(&rows, (machine, args.threads()), args.json(), measure, |report| args.print(report))
 }
 
@@ -169,7 +186,7 @@ pub(super) fn memory(
     machine: &MachineArgs,
 ) -> Result<ExitCode, CliError> {
     let rows = Rows { place: "/results", names: &["access", "kib", "threads"], figure: "ns", unit: "ns" };
-    let measure = |on: &MachineArgs, _| on_machine(on, 2, *seed, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, 2, *seed, |_| args.measure());
     bands::show(&rows, (machine, 2), args.json(), measure, |report| args.print(report))
 }
 
@@ -185,7 +202,8 @@ pub(super) fn locks(
         figure: "locks_per_s",
         unit: "locks/s",
     };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, || args.measure());
+    refuse_endless(lasting(args.seconds))?;
+    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, |_| args.measure());
     bands::show(&rows, (machine, args.most_threads()), args.json(), measure, |report| args.print(report))
 }
 
@@ -196,7 +214,8 @@ pub(super) fn latches(
 ) -> Result<ExitCode, CliError> {
     refuse_iterations(args.iterations)?;
     let rows = Rows { place: "/results", names: &["latch", "mix", "threads"], figure: "ns", unit: "ns" };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, || latch::measure(args));
+    refuse_endless(lasting(args.seconds))?;
+    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, |_| latch::measure(args));
     bands::show(&rows, (machine, args.most_threads()), args.json(), measure, |report| {
         let printed = match args.json() {
             true => json_line(report),

@@ -8,43 +8,51 @@ use foreshore_env::{
     time::Duration,
 };
 
+use super::outlook::Outlook;
 use crate::simulate::speed::cpu_seconds;
 
 /// Loading is not charged, and neither are the checks: what runs between them is.
-pub(super) struct Charged(Cell<bool>);
+pub(super) struct Charged<'o> {
+    charging: Cell<bool>,
+    /// Who tells how long it will take.
+    outlook: &'o Outlook,
+}
 
-impl Charged {
+impl Charged<'_> {
     /// Nothing is charged from here on, until something runs.
-    pub(super) fn loads() -> Charged {
+    pub(super) fn loads(outlook: &Outlook) -> Charged<'_> {
         sim::set_charging(false);
-        Charged(Cell::new(false))
+        Charged { charging: Cell::new(false), outlook }
     }
 
     /// Loading is charged, too.
-    pub(super) fn all() -> Charged {
+    pub(super) fn all(outlook: &Outlook) -> Charged<'_> {
         sim::set_charging(true);
-        Charged(Cell::new(true))
+        Charged { charging: Cell::new(true), outlook }
     }
 }
 
-impl Observer for Charged {
-    fn loading(&self, _rows: u64, _of: u64) {}
+impl Observer for Charged<'_> {
+    fn loading(&self, rows: u64, of: u64) {
+        self.outlook.loads(rows, of);
+    }
 
-    fn running(&self, _elapsed: Duration, _of: Duration, _commits: u64) {
-        if !self.0.replace(true) {
+    fn running(&self, elapsed: Duration, of: Duration, _commits: u64) {
+        self.outlook.runs(elapsed, of);
+        if !self.charging.replace(true) {
             sim::set_charging(true);
         }
     }
 
     fn checking(&self) {
-        self.0.set(false);
+        self.charging.set(false);
         sim::set_charging(false);
     }
 }
 
 /// Counts from the end of the warm-up to the end of what is measured.
-pub(super) struct Watch {
-    charged: Charged,
+pub(super) struct Watch<'o> {
+    charged: Charged<'o>,
     warm_up: Duration,
     /// Seconds of CPU when the threads of the workload began, once they have.
     pub(super) began: Cell<Option<f64>>,
@@ -52,15 +60,17 @@ pub(super) struct Watch {
     pub(super) seen: RefCell<Option<MachineReport>>,
 }
 
-impl Watch {
-    pub(super) fn new(charged: Charged, warm_up: Duration) -> Watch {
+impl<'o> Watch<'o> {
+    pub(super) fn new(charged: Charged<'o>, warm_up: Duration) -> Watch<'o> {
         let (began, counting, seen) = (Cell::new(None), Cell::new(false), RefCell::new(None));
         Watch { charged, warm_up, began, counting, seen }
     }
 }
 
-impl Observer for Watch {
-    fn loading(&self, _rows: u64, _of: u64) {}
+impl Observer for Watch<'_> {
+    fn loading(&self, rows: u64, of: u64) {
+        self.charged.loading(rows, of);
+    }
 
     fn running(&self, elapsed: Duration, of: Duration, commits: u64) {
         self.charged.running(elapsed, of, commits);

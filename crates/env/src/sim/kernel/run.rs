@@ -5,10 +5,17 @@ use std::{io, ptr};
 use corosensei::CoroutineResult;
 
 use super::{Cause, KERNEL, Kernel, Stack};
-use crate::sim::{arena, calls::end_locals};
+use crate::sim::{
+    arena,
+    calls::end_locals,
+    time::{Duration, PICOSECONDS},
+};
 
 /// Bytes of stack of the first thread, as Linux gives it.
 const MAIN_STACK_BYTES: usize = 8 << 20;
+
+/// Between two looks of whoever watches, in picoseconds.
+const WATCH_EVERY: u64 = 100_000 * PICOSECONDS;
 
 /// How a simulation ended.
 pub(in crate::sim) struct Ended {
@@ -19,8 +26,12 @@ pub(in crate::sim) struct Ended {
     pub(in crate::sim) left: Vec<String>,
 }
 
-/// Runs a simulation whose first thread is `main`, until that is over.
-pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> io::Result<Ended> {
+/// Runs a simulation whose first thread is `main`, until that is over; `watch` is told the time now and then.
+pub(in crate::sim) fn run(
+    mut kernel: Box<Kernel>,
+    main: Box<dyn FnOnce()>,
+    watch: &mut dyn FnMut(Duration),
+) -> io::Result<Ended> {
     let first = kernel.reserve();
     let body = Box::new(move || {
         main();
@@ -29,6 +40,7 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
     kernel.start(first, None, Stack::new(MAIN_STACK_BYTES, first)?, body);
     let kernel = Box::into_raw(kernel);
     let mut cause = None;
+    let mut watch_at = WATCH_EVERY;
     loop {
         // SAFETY: no fiber runs, so nothing else borrows the kernel.
         let next = unsafe { &mut *kernel }.next();
@@ -39,6 +51,12 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
                 break;
             }
         };
+        // SAFETY: as above.
+        let now = unsafe { &*kernel }.clock;
+        if now >= watch_at {
+            watch_at = now + WATCH_EVERY;
+            watch(Duration::from_nanos(now / PICOSECONDS));
+        }
         // SAFETY: as above.
         let fiber = unsafe { &*kernel }.threads[number].fiber;
         KERNEL.set(kernel);
