@@ -29,6 +29,15 @@ pub enum Op {
         /// The value that was seen.
         result: Option<Vec<u8>>,
     },
+    /// Look whether a key is there.
+    Contains {
+        /// The table.
+        table: u32,
+        /// The key.
+        key: Vec<u8>,
+        /// Whether it was.
+        present: bool,
+    },
     /// Read a range.
     Scan {
         /// The table.
@@ -43,6 +52,21 @@ pub enum Op {
         complete: bool,
         /// What was seen, in order.
         result: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// As [`Op::Scan`], without the values.
+    Keys {
+        /// The table.
+        table: u32,
+        /// Where the range begins.
+        low: Bound<Vec<u8>>,
+        /// Where the range ends.
+        high: Bound<Vec<u8>>,
+        /// From the high end down.
+        descending: bool,
+        /// Whether it went on to the end of the range.
+        complete: bool,
+        /// What was seen, in order.
+        result: Vec<Vec<u8>>,
     },
     /// Take what nobody else has locked of a range.
     Skip {
@@ -100,6 +124,17 @@ pub enum Op {
         key: Vec<u8>,
         /// Whether the key was there.
         existed: bool,
+    },
+    /// Remove each key of a range.
+    RemoveRange {
+        /// The table.
+        table: u32,
+        /// Where the range begins.
+        low: Bound<Vec<u8>>,
+        /// Where the range ends.
+        high: Bound<Vec<u8>>,
+        /// How many there were.
+        removed: u64,
     },
     /// Mark this place. Savepoints are numbered from 0 in the order of their making.
     Savepoint,

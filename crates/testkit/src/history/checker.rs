@@ -104,14 +104,18 @@ impl Run<'_> {
                 let expected = self.state.get(&(*table, key.clone())).cloned();
                 self.expect(index, op, result, &expected)
             }
+            Op::Contains { table, key, present } => {
+                self.expect(index, op, present, &self.contains(*table, key))
+            }
             Op::Scan { table, low, high, descending, complete, result } => {
-                let mut expected = self.scan(*table, low, high);
-                if *descending {
-                    expected.reverse();
-                }
-                if !*complete {
-                    expected.truncate(result.len());
-                }
+                let most = if *complete { usize::MAX } else { result.len() };
+                let expected = self.first_of_scan(*table, (low, high), *descending, most);
+                self.expect(index, op, result, &expected)
+            }
+            Op::Keys { table, low, high, descending, complete, result } => {
+                let most = if *complete { usize::MAX } else { result.len() };
+                let expected = self.first_of_scan(*table, (low, high), *descending, most);
+                let expected = expected.into_iter().map(|(key, _)| key).collect();
                 self.expect(index, op, result, &expected)
             }
             Op::Skip { table, low, high, descending, complete, result } => {
@@ -155,6 +159,12 @@ impl Run<'_> {
                 self.set(*table, key, None);
                 Ok(())
             }
+            Op::RemoveRange { table, low, high, removed } => {
+                let there = self.scan(*table, low, high);
+                self.expect(index, op, removed, &(there.len() as u64))?;
+                there.iter().for_each(|(key, _)| self.set(*table, key, None));
+                Ok(())
+            }
             Op::Savepoint => {
                 self.savepoints.push(Some(self.undo.len()));
                 Ok(())
@@ -183,6 +193,21 @@ impl Run<'_> {
 
     fn has_written(&self, table: u32, key: &[u8]) -> bool {
         self.undo.iter().any(|((of, written), _)| *of == table && written == key)
+    }
+
+    fn first_of_scan(
+        &self,
+        table: u32,
+        (low, high): (&Bound<Vec<u8>>, &Bound<Vec<u8>>),
+        descending: bool,
+        most: usize,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut entries = self.scan(table, low, high);
+        if descending {
+            entries.reverse();
+        }
+        entries.truncate(most);
+        entries
     }
 
     fn scan(&self, table: u32, low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>) -> Vec<(Vec<u8>, Vec<u8>)> {

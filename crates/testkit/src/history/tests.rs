@@ -229,3 +229,36 @@ fn what_is_skipped_is_a_matter_of_time_and_what_is_got_is_not() {
         assert_eq!((anomaly.position, anomaly.index), (Position::At(3), wrong.len() - 1), "{wrong:?}");
     }
 }
+
+#[test]
+fn what_is_there_what_is_removed_and_keys_alone_are_judged() {
+    let contains = |key: &str, present| Op::Contains { table: 1, key: key.into(), present };
+    let all = || (Bound::Unbounded, Bound::Unbounded);
+    let keys = |descending, complete, result: &[&str]| {
+        let ((low, high), result) = (all(), result.iter().map(|&key| key.into()).collect());
+        Op::Keys { table: 1, low, high, descending, complete, result }
+    };
+    let remove = |low: &str, removed| {
+        let (low, high) = (Bound::Excluded(low.into()), Bound::Unbounded);
+        Op::RemoveRange { table: 1, low, high, removed }
+    };
+    let replay = |ops: &[Op]| {
+        let history = History::new();
+        history.record(1, vec![put("a", "v", false), put("b", "v", false), put("c", "v", false)]);
+        history.record(2, ops.to_vec());
+        history.replay().map_err(|anomaly| anomaly.index)
+    };
+    replay(&[contains("a", true), contains("d", false), keys(true, false, &["c", "b"])]).unwrap();
+    replay(&[
+        Op::Savepoint,
+        remove("a", 2),
+        keys(false, true, &["a"]),
+        Op::RollbackTo(0),
+        get("c", Some("v")),
+    ])
+    .unwrap();
+    assert_eq!(replay(&[contains("a", false)]), Err(0));
+    assert_eq!(replay(&[keys(false, true, &["a", "b"])]), Err(0));
+    assert_eq!(replay(&[remove("a", 1)]), Err(0));
+    assert_eq!(replay(&[remove("a", 2), contains("b", true)]), Err(1));
+}
