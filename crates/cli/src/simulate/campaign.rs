@@ -235,11 +235,14 @@ fn one(seed: u64, args: &CampaignArgs, planted: Option<Fault>) -> Result<ExitCod
 }
 
 fn tell(told: &Told) -> Result<(), CliError> {
-    let Told { seed, threads, servers, committed, lost, turns, .. } = told;
+    let Told { seed, threads, servers, committed, lost, copies, turns, .. } = told;
     let servers = if *servers > 0 { format!(" and {servers} procedures") } else { String::new() };
     line(format!(
         "seed {seed}: {threads} threads{servers} in {turns} turns, {committed} transactions replayed, {lost} lost as they may be"
     ))?;
+    if *copies > 0 {
+        line(format!("  backups judged: {copies}"))?;
+    }
     line(format!("  lives end by: {}", told.ends))?;
     line(format!("  options: {}", told.options))?;
     match &told.failure {

@@ -5,12 +5,15 @@
 
 mod attempt;
 mod client;
+mod copies;
 mod hand;
 mod judge;
 mod last_act;
 mod plan;
 mod scratch;
 mod server;
+mod wide;
+mod wide_client;
 
 use foreshore::{Database, Error};
 use foreshore_env::{
@@ -66,6 +69,8 @@ pub(super) struct Told {
     pub(super) committed: u64,
     /// Commits that were lost and were allowed to be.
     pub(super) lost: u64,
+    /// Backups that were made while others worked, and judged.
+    pub(super) copies: u64,
     /// Turns that threads took.
     pub(super) turns: u64,
 }
@@ -119,6 +124,7 @@ pub(super) fn hunt(seed: u64, changes: &Changes) -> Result<(Told, Vec<Turn>), St
         ends: ends.join(", "),
         committed: score.there,
         lost: score.lost,
+        copies: score.copies,
         turns: turns.len() as u64,
     };
     Ok((told, turns))
@@ -129,6 +135,7 @@ pub(super) fn hunt(seed: u64, changes: &Changes) -> Result<(Told, Vec<Turn>), St
 struct Score {
     there: u64,
     lost: u64,
+    copies: u64,
 }
 
 fn play(plan: &Plan, seed: u64, changes: &Changes) -> (Result<(), String>, Score) {
@@ -156,7 +163,11 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
         let locks = !changes.without_locking;
         let mut said = Said::default();
         let hand = hand(plan, seed, number, plan.threads);
-        let open = last_act::play(life, hand, &db, &disk, plan.prepares, &shared.order, &mut said);
+        let is_closed = plan.is_closed_early(life);
+        let open = match is_closed {
+            true => Ok(None),
+            false => last_act::play(life, hand, &db, &disk, plan.prepares, &shared.order, &mut said),
+        };
         let failed = has_failed();
         let closed = end(&db, life, &disk);
         if let Some(error) = open.as_ref().err().filter(|error| locks && is_surprise(error, failed, plan)) {
@@ -168,11 +179,16 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
             if let Some(wrong) = outcome.wrong.filter(|_| locks) {
                 return Err(format!("life {number}: {wrong}"));
             }
-            if let Some(error) = outcome.error.filter(|error| locks && is_forbidden(error, failed_at_work)) {
+            let is_wrong = |error: &Error| {
+                let told_so = is_closed && matches!(error, Error::Closed { .. });
+                locks && !told_so && is_forbidden(error, failed_at_work)
+            };
+            if let Some(error) = outcome.error.filter(is_wrong) {
                 return Err(format!("life {number}, which ends by {:?}: {error}", life.end));
             }
             said.attempts.extend(outcome.attempts);
             said.drops.extend(outcome.drops);
+            said.copies.extend(outcome.copies);
         }
         if let (End::Closed, Err(error)) = (life.end, &closed) {
             return Err(format!("closing life {number} on a disk without fault: {error}"));
@@ -241,6 +257,8 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
                     drops: Vec::new(),
                     tickets: Vec::new(),
                     submitted: Vec::new(),
+                    closes: plan.is_closed_early(&plan.lives[life]),
+                    copies: Vec::new(),
                 };
                 scope.spawn(move || client.run(plan.transactions, plan.is_log_small()))
             })
@@ -264,6 +282,7 @@ fn hand(plan: &Plan, seed: u64, life: usize, number: u64) -> Hand {
         number,
         keys: plan.keys,
         long_values: plan.long_values,
+        wide: plan.wide,
     }
 }
 

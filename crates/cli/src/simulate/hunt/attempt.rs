@@ -29,7 +29,7 @@ pub(super) enum Told {
 }
 
 /// A transaction that tried to commit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Attempt {
     /// Its place in the order of commits: drawn while it held all its locks.
     pub(super) position: u64,
@@ -39,6 +39,8 @@ pub(super) struct Attempt {
     /// Its key in the ledger; one that only read has none.
     pub(super) row: Option<Vec<u8>>,
     pub(super) told: Told,
+    /// The next place to be drawn when its client had been told the last time; the last of all if nobody looked.
+    pub(super) known: u64,
 }
 
 impl Attempt {
@@ -50,7 +52,14 @@ impl Attempt {
         told: Told,
         order: &AtomicU64,
     ) -> Attempt {
-        Attempt { position, tried: position..order.load(Ordering::SeqCst), ops, row, told }
+        let known = order.load(Ordering::SeqCst);
+        Attempt { position, tried: position..known, ops, row, told, known }
+    }
+
+    /// The client has been told that it is on the disk, after it had been told that it would be. Nobody looks when that
+    /// was: a look would be a turn, and other seeds would not be what they were.
+    pub(super) fn confirm(&mut self) {
+        (self.told, self.known) = (Told::Durable, u64::MAX);
     }
 
     pub(super) fn name(&self) -> String {

@@ -15,6 +15,7 @@ use foreshore_testkit::history::Op;
 
 use super::{
     attempt::{Attempt, Did, Run, Told, refusal, told, unprepared},
+    copies::Copy,
     hand::Hand,
     plan::{Way, Ways},
     scratch::{self, Drop},
@@ -70,6 +71,10 @@ pub(super) struct Client<'s> {
     pub(super) tickets: Vec<(usize, CommitTicket)>,
     /// Transactions that threads of the database run, oldest first.
     pub(super) submitted: Vec<(Submitted<()>, Run)>,
+    /// Somebody closes the database while others work.
+    pub(super) closes: bool,
+    /// Backups that it made.
+    pub(super) copies: Vec<Copy>,
 }
 
 /// What a client leaves.
@@ -77,6 +82,7 @@ pub(super) struct Client<'s> {
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
     pub(super) drops: Vec<Drop>,
+    pub(super) copies: Vec<Copy>,
     /// What made it stop before its end.
     pub(super) error: Option<Error>,
     /// What must not be, whatever the disk does.
@@ -102,6 +108,8 @@ impl Client<'_> {
                 _ if self.hand.random.below(self.checkpoint_every) == 0 => self.db.checkpoint(),
                 1 => self.verify(pipeline.as_ref(), &mut wrong),
                 2..5 => self.scratch(serial),
+                _ if self.closes && self.hand.number == 0 && serial > transactions / 2 => self.close(),
+                _ if self.hand.wide && self.hand.random.below(6) == 0 => self.wide_act(serial),
                 _ => match self.ways.draw(&mut self.hand.random) {
                     Way::Stepwise => self.transaction(serial, pipeline.as_mut()),
                     Way::Planned => self.planned(serial),
@@ -110,6 +118,8 @@ impl Client<'_> {
             };
             match result {
                 Err(Error::LogFull { .. }) if log_is_small => {}
+                Err(Error::Closed { .. }) if self.closes => break,
+                Err(why) if self.hand.wide && self.is_usual_when_wide(&why) => {}
                 Err(why) if !is_usual(&why) => {
                     error = Some(why);
                     break;
@@ -120,12 +130,14 @@ impl Client<'_> {
         let mut settled = self.settle();
         while !self.submitted.is_empty() {
             let ended = self.wait_for_oldest();
+            let is_usual = |why: &Error| is_usual(why) || (self.hand.wide && self.is_usual_when_wide(why));
             settled = settled.and(ended.or_else(|why| if is_usual(&why) { Ok(()) } else { Err(why) }));
         }
-        Outcome { attempts: self.attempts, drops: self.drops, error: error.or(settled.err()), wrong }
+        let Client { attempts, drops, copies, .. } = self;
+        Outcome { attempts, drops, copies, error: error.or(settled.err()), wrong }
     }
 
-    fn options(&mut self) -> TransactOptions {
+    pub(super) fn options(&mut self) -> TransactOptions {
         let read_mode = Some(self.db.options().read_mode);
         TransactOptions { read_mode, ..options(&mut self.hand) }
     }
@@ -219,7 +231,7 @@ impl Client<'_> {
     }
 
     /// Remembers what became of such a transaction.
-    fn note(&mut self, run: &Run, result: Result<()>) -> Result<()> {
+    pub(super) fn note(&mut self, run: &Run, result: Result<()>) -> Result<()> {
         let told = match &result {
             Ok(()) => run.committed,
             Err(error) => refusal(error),
@@ -274,7 +286,7 @@ impl Client<'_> {
         let mut outcome = Ok(());
         for (place, ticket) in self.tickets.drain(..) {
             match ticket.wait() {
-                Ok(()) => self.attempts[place].told = Told::Durable,
+                Ok(()) => self.attempts[place].confirm(),
                 Err(error) => outcome = Err(error),
             }
         }
@@ -300,21 +312,6 @@ impl Client<'_> {
             *wrong = Some(format!("unsound while it runs: {:?}", report.problems));
         }
         Ok(())
-    }
-
-    /// Fills the table that comes and goes, or drops it.
-    fn scratch(&mut self, serial: u64) -> Result<()> {
-        if self.hand.random.below(3) == 0 {
-            return scratch::remove(&self.db, &self.shared.order, &mut self.drops);
-        }
-        let options = self.options();
-        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options), Acts::InScratch);
-        let result = self.db.transact_with(&options, body);
-        match self.note(&run, result) {
-            // It was dropped meanwhile.
-            Err(Error::NoSuchTable { .. }) => Ok(()),
-            result => result,
-        }
     }
 }
 

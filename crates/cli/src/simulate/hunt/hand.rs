@@ -32,6 +32,8 @@ pub(super) struct Hand {
     pub(super) number: u64,
     pub(super) keys: u64,
     pub(super) long_values: u64,
+    /// Whether it draws what only some seeds do.
+    pub(super) wide: bool,
 }
 
 impl Hand {
@@ -56,7 +58,7 @@ impl Hand {
         value
     }
 
-    fn bound(&mut self) -> Bound<Vec<u8>> {
+    pub(super) fn bound(&mut self) -> Bound<Vec<u8>> {
         match self.random.below(3) {
             0 => Bound::Unbounded,
             1 => Bound::Included(self.key()),
@@ -72,6 +74,9 @@ impl Hand {
         reads_only: bool,
         serial: u64,
     ) -> Result<()> {
+        if self.wide && self.random.below(3) == 0 {
+            return self.wide_operation(tx, ops, savepoints, reads_only, serial);
+        }
         let number = self.random.below(2) as u32;
         let key = self.key();
         let op = match self.random.below(if reads_only { 8 } else { 20 }) {

@@ -20,6 +20,7 @@ use super::{
     Score,
     attempt::{Attempt, Told},
     client::{Bytes, TABLES, is_usual, table},
+    copies::{self, Copy},
     plan::Plan,
     scratch::{self, Drop, Lifetimes},
 };
@@ -43,6 +44,8 @@ pub(super) struct Said {
     pub(super) attempts: Vec<Attempt>,
     /// Of the table that comes and goes.
     pub(super) drops: Vec<Drop>,
+    /// Backups that were made, or tried.
+    pub(super) copies: Vec<Copy>,
     /// The life ended in good order.
     pub(super) closed: bool,
 }
@@ -56,6 +59,11 @@ pub(super) fn judge(
     locks: bool,
     score: &mut Score,
 ) -> std::result::Result<State, String> {
+    let seen = if plan.wide && locks { Some(copies::look(plan, disk)?) } else { None };
+    if locks {
+        copies::judge(plan, disk, &said.copies, &said.attempts, &before)?;
+        score.copies += said.copies.iter().filter(|copy| copy.made).count() as u64;
+    }
     let db = open(plan, disk)?;
     decide(&db, &mut said.attempts)?;
     // Without locks trees may be damaged, too; what is asked then is whether the history shows it.
@@ -63,6 +71,7 @@ pub(super) fn judge(
         sound(&db)?;
     }
     let found = tables(&db)?;
+    seen.map_or(Ok(()), |seen| seen.compare(&found))?;
     let mut lives = Lifetimes::new(&before);
     let mut state = history(said.attempts, before, said.closed, &found[LEDGER], &mut lives, score)?;
     for (number, (name, found)) in (0..).zip(TABLES.iter().zip(&found)) {
@@ -147,7 +156,7 @@ fn write_beside(db: &Database) -> std::result::Result<(), String> {
     }
 }
 
-fn sound(db: &Database) -> std::result::Result<(), String> {
+pub(super) fn sound(db: &Database) -> std::result::Result<(), String> {
     let mut attempts = 0;
     let report = loop {
         attempts += 1;
@@ -160,16 +169,26 @@ fn sound(db: &Database) -> std::result::Result<(), String> {
     if report.is_sound() { Ok(()) } else { Err(format!("unsound: {:?}", report.problems)) }
 }
 
-fn tables(db: &Database) -> std::result::Result<[Table; 3], String> {
-    let content = |number: u32| -> Result<Table> {
-        db.transact(|tx| tx.range(table(number), ..)?.collect::<Result<Table>>())
+pub(super) fn tables(db: &Database) -> std::result::Result<[Table; 3], String> {
+    let read = |number| content(db, number).map_err(|error| format!("reading: {error}"));
+    Ok([read(0)?, read(1)?, read(2)?])
+}
+
+fn content(db: &Database, number: u32) -> Result<Table> {
+    db.transact(|tx| tx.range(table(number), ..)?.collect::<Result<Table>>())
+}
+
+/// The tables of a database that makes none that are not there.
+pub(super) fn tables_or_none(db: &Database) -> Result<[Table; 3]> {
+    let read = |number| match content(db, number) {
+        Err(Error::NoSuchTable { .. }) => Ok(Table::new()),
+        content => content,
     };
-    let read = |number| content(number).map_err(|error| format!("reading: {error}"));
     Ok([read(0)?, read(1)?, read(2)?])
 }
 
 /// Replays what is there; gives the tables that it makes.
-fn history(
+pub(super) fn history(
     attempts: Vec<Attempt>,
     before: State,
     closed: bool,
@@ -213,14 +232,19 @@ fn history(
 }
 
 /// What is found in a table is what the commits have made of it.
-fn compare(name: &str, found: &Table, number: u32, state: &State) -> std::result::Result<(), String> {
+pub(super) fn compare(
+    name: &str,
+    found: &Table,
+    number: u32,
+    state: &State,
+) -> std::result::Result<(), String> {
     let rows = state.range((number, vec![])..).take_while(|((table, _), _)| *table == number);
     let expected: Table = rows.map(|((_, key), value)| (key.clone(), value.clone())).collect();
     if *found == expected { Ok(()) } else { Err(format!("table {name} {}", difference(found, &expected))) }
 }
 
 /// The first row in which two tables differ.
-fn difference(found: &Table, expected: &Table) -> String {
+pub(super) fn difference(found: &Table, expected: &Table) -> String {
     let text = |row: Option<&(Vec<u8>, Vec<u8>)>| match row {
         Some((key, value)) => {
             let value = &value[..value.len().min(40)];

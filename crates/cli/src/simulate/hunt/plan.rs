@@ -1,10 +1,10 @@
 //! What a seed stands for: schedule, options, how many threads do how much, and what happens to the disk.
 
-use foreshore::{Database, Options, Result};
+use foreshore::{Builder, Database, Options, Result};
 use foreshore_env::{random::Xorshift, sim::Schedule, sync::Arc, time::Duration};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
-use super::Changes;
+use super::{Changes, wide_client};
 
 /// Among how many operations, writes or syncs of the disk a fault lies.
 const FAULTS_WITHIN: u64 = 250;
@@ -64,6 +64,10 @@ pub(super) struct Plan {
     /// Whether lives end as those of killed processes do: the next opening finds what was written in the cache, and a
     /// power failure in it may take that back.
     pub(super) killed: bool,
+    /// Whether transactions do what only some seeds do, and clients more than transactions.
+    pub(super) wide: bool,
+    /// Whether a client closes the database while others work, in lives that end by closing.
+    pub(super) closes: bool,
     /// Procedures from which threads of the database draw transactions themselves, each as many as a thread runs.
     pub(super) servers: u64,
     /// What each thread runs in a life.
@@ -235,6 +239,8 @@ impl Plan {
             fail_reads(seed, &mut lives);
         }
         draw_cleaners(&mut random, &mut options, &mut settings);
+        let wide = wide_client::is_wide(seed);
+        let closes = wide && wide_client::draw(seed, &mut options, &mut settings);
         Plan {
             schedule,
             options,
@@ -244,6 +250,8 @@ impl Plan {
             ways,
             prepares: seed % PREPARES_EVERY == 1,
             killed: seed % KILLED_EVERY == 3,
+            wide,
+            closes,
             servers: changes.threads.map_or(servers, |most| most.min(servers)),
             checkpoint_every,
             keys,
@@ -264,7 +272,17 @@ impl Plan {
     pub(super) fn open(&self, disk: &FaultyDisk) -> Result<Database> {
         disk.set_longest_read(self.longest_read);
         disk.set_sync_delay(self.sync_delay);
-        Database::builder().options(self.options.clone()).disk(Arc::new(disk.clone())).open("/db")
+        self.builder(disk).open("/db")
+    }
+
+    /// Opens whatever lies on a disk.
+    pub(super) fn builder(&self, disk: &FaultyDisk) -> Builder {
+        Database::builder().options(self.options.clone()).disk(Arc::new(disk.clone()))
+    }
+
+    /// Whether somebody closes it while others work.
+    pub(super) fn is_closed_early(&self, life: &Life) -> bool {
+        self.closes && life.end == End::Closed
     }
 
     /// Whether the log may run full by itself.

@@ -12,8 +12,8 @@ use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_testkit::history::{Op, State};
 
 use super::{
-    attempt::Attempt,
-    client::{Bytes, TABLES, is_usual},
+    attempt::{Attempt, told},
+    client::{Acts, Bytes, Client, TABLES, body, is_usual},
     hand::Hand,
     judge::Table,
 };
@@ -70,6 +70,23 @@ pub(super) fn remove(db: &Database, order: &AtomicU64, drops: &mut Vec<Drop>) ->
     };
     drops.push(Drop { from, until: order.load(Ordering::SeqCst), dropped });
     result.map(drop)
+}
+
+impl Client<'_> {
+    /// Fills the table that comes and goes, or drops it.
+    pub(super) fn scratch(&mut self, serial: u64) -> Result<()> {
+        if self.hand.random.below(3) == 0 {
+            return remove(&self.db, &self.shared.order, &mut self.drops);
+        }
+        let options = self.options();
+        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options), Acts::InScratch);
+        let result = self.db.transact_with(&options, body);
+        match self.note(&run, result) {
+            // It was dropped meanwhile.
+            Err(Error::NoSuchTable { .. }) => Ok(()),
+            result => result,
+        }
+    }
 }
 
 /// The number of a generation that this transaction makes: no table's, and no other transaction's.

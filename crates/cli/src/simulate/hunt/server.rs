@@ -82,7 +82,7 @@ impl Procedure for Server {
             }
             Err(error) => {
                 notes.attempts.extend(run.ended(refusal(&error)));
-                let full = matches!(error, Error::LogFull { .. }) && self.log_is_small;
+                let full = matches!(error, Error::LogFull { .. } | Error::LogHeld) && self.log_is_small;
                 if !full && !is_usual(&error) {
                     self.left = 0;
                     notes.error.get_or_insert(error);
@@ -133,7 +133,7 @@ impl Served {
             notes.attempts.extend(unheard);
             for (place, ticket) in notes.tickets {
                 match ticket.wait() {
-                    Ok(()) => notes.attempts[place].told = Told::Durable,
+                    Ok(()) => notes.attempts[place].confirm(),
                     Err(error) => _ = notes.error.get_or_insert(error),
                 }
             }

@@ -1,0 +1,298 @@
+//! What only some seeds do beside the rest (`Plan::wide`): the operations of a transaction that others do not draw.
+//!
+//! Cursors that go on over what their own transaction changes, keys without their values, ranges from both ends, many
+//! keys at a time, ranges that are removed, rows that are appended.
+
+use std::ops::{Bound, ControlFlow};
+
+use foreshore::{Direction, Error, ReadTransaction, Reads, Result, Savepoint, Transaction};
+use foreshore_env::time::Duration;
+use foreshore_testkit::history::Op;
+
+use super::{
+    client::{Bytes, table},
+    hand::Hand,
+};
+
+/// The most steps of a cursor, and keys that are read at a time.
+const STEPS: u64 = 10;
+/// The most rows that are appended at a time.
+const APPENDED: u64 = 12;
+/// The longest that a transaction waits for a lock once it has asked for that, in microseconds.
+const LONGEST_WAIT_US: u64 = 2000;
+
+/// A range of which nothing was seen yet, or what is left of it.
+#[derive(Clone)]
+struct Left {
+    table: u32,
+    low: Bound<Vec<u8>>,
+    high: Bound<Vec<u8>>,
+}
+
+impl Left {
+    fn slices(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.low.as_ref().map(Vec::as_slice), self.high.as_ref().map(Vec::as_slice))
+    }
+
+    /// What was found at one of its ends, as a scan of what is left that ends at once; and what is left then.
+    fn found(&mut self, descending: bool, entry: Option<(Vec<u8>, Option<Vec<u8>>)>) -> Op {
+        let Left { table, low, high } = self.clone();
+        let complete = entry.is_none();
+        let Some((key, value)) = entry else {
+            return Op::Scan { table, low, high, descending, complete, result: Vec::new() };
+        };
+        let end = if descending { &mut self.high } else { &mut self.low };
+        *end = Bound::Excluded(key.clone());
+        match value {
+            Some(value) => Op::Scan { table, low, high, descending, complete, result: vec![(key, value)] },
+            None => Op::Keys { table, low, high, descending, complete, result: vec![key] },
+        }
+    }
+}
+
+fn direction(descending: bool) -> Direction {
+    if descending { Direction::Descending } else { Direction::Ascending }
+}
+
+impl Hand {
+    fn range(&mut self) -> Left {
+        Left { table: self.random.below(2) as u32, low: self.bound(), high: self.bound() }
+    }
+
+    /// One operation of a transaction that may write.
+    pub(super) fn wide_operation(
+        &mut self,
+        tx: &mut Transaction,
+        ops: &mut Vec<Op>,
+        savepoints: &mut Vec<(usize, Savepoint)>,
+        reads_only: bool,
+        serial: u64,
+    ) -> Result<()> {
+        match self.random.below(if reads_only { 9 } else { 16 }) {
+            0..7 => self.look(&mut ReadOrWrite::Write(tx), ops),
+            7 => {
+                tx.set_lock_timeout(Some(Duration::from_micros(self.random.below(LONGEST_WAIT_US))));
+                Ok(())
+            }
+            8 => {
+                let Some((made, savepoint)) = savepoints.pop() else { return Ok(()) };
+                tx.release(savepoint)?;
+                ops.push(Op::Release(made));
+                Ok(())
+            }
+            9..13 => self.walk(tx, ops, serial),
+            13 | 14 => self.remove_range(tx, ops),
+            _ => self.append(tx, ops, serial),
+        }
+    }
+
+    /// One operation that only reads.
+    pub(super) fn look(&mut self, tx: &mut ReadOrWrite<'_, '_>, ops: &mut Vec<Op>) -> Result<()> {
+        match self.random.below(6) {
+            0 => {
+                let (number, key) = (self.random.below(2) as u32, self.key());
+                let present = tx.contains_key(table(number), &key)?;
+                ops.push(Op::Contains { table: number, key, present });
+            }
+            1 => {
+                let number = self.random.below(2) as u32;
+                let keys: Vec<_> = (0..self.random.below(STEPS)).map(|_| self.key()).collect();
+                let found = tx.get_many(table(number), &keys)?;
+                ops.extend(keys.into_iter().zip(found).map(|(key, result)| Op::Get {
+                    table: number,
+                    key,
+                    result,
+                }));
+            }
+            2 => {
+                let mut left = Left { low: Bound::Unbounded, high: Bound::Unbounded, ..self.range() };
+                let descending = self.random.below(2) == 0;
+                let entry = tx.end(table(left.table), descending)?;
+                ops.push(left.found(descending, entry.map(|(key, value)| (key, Some(value)))));
+            }
+            3 => self.from_both_ends(tx, ops)?,
+            4 => self.visit(tx, ops)?,
+            _ => self.keys_and_values(tx, ops)?,
+        }
+        Ok(())
+    }
+
+    /// A range from both ends.
+    fn from_both_ends(&mut self, tx: &mut ReadOrWrite<'_, '_>, ops: &mut Vec<Op>) -> Result<()> {
+        let mut left = self.range();
+        let bounds = left.clone();
+        let mut range = match tx {
+            ReadOrWrite::Read(tx) => tx.range(table(left.table), bounds.slices())?,
+            ReadOrWrite::Write(tx) => tx.range(table(left.table), bounds.slices())?,
+        };
+        for _ in 0..self.random.below(STEPS) {
+            let descending = self.random.below(2) == 0;
+            let entry = if descending { range.next_back() } else { range.next() }.transpose()?;
+            let is_over = entry.is_none();
+            ops.push(left.found(descending, entry.map(|(key, value)| (key, Some(value)))));
+            if is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, tx: &mut ReadOrWrite<'_, '_>, ops: &mut Vec<Op>) -> Result<()> {
+        let Left { table: number, low, high } = self.range();
+        let (descending, most) = (self.random.below(2) == 0, 1 + self.random.below(STEPS) as usize);
+        let (mut result, mut complete) = (Vec::new(), true);
+        let visit = |key: &[u8], value: &[u8]| {
+            result.push((key.to_vec(), value.to_vec()));
+            complete = result.len() < most;
+            if complete { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        match tx {
+            ReadOrWrite::Read(tx) => tx.scan(table(number), slices, direction(descending), visit)?,
+            ReadOrWrite::Write(tx) => tx.scan(table(number), slices, direction(descending), visit)?,
+        }
+        ops.push(Op::Scan { table: number, low, high, descending, complete, result });
+        Ok(())
+    }
+
+    /// A cursor of which some steps do not ask for values.
+    fn keys_and_values(&mut self, tx: &mut ReadOrWrite<'_, '_>, ops: &mut Vec<Op>) -> Result<()> {
+        let mut left = self.range();
+        let descending = self.random.below(2) == 0;
+        let bounds = left.clone();
+        let mut cursor = match tx {
+            ReadOrWrite::Read(tx) => tx.cursor(table(left.table), bounds.slices(), direction(descending))?,
+            ReadOrWrite::Write(tx) => tx.cursor(table(left.table), bounds.slices(), direction(descending))?,
+        };
+        for _ in 0..self.random.below(STEPS) {
+            let keys_only = self.random.below(2) == 0;
+            let entry = match tx {
+                ReadOrWrite::Read(tx) => step(&mut cursor, *tx, keys_only)?,
+                ReadOrWrite::Write(tx) => step(&mut cursor, *tx, keys_only)?,
+            };
+            let is_over = entry.is_none();
+            ops.push(left.found(descending, entry));
+            if is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A cursor that goes on over what its own transaction changes, there or elsewhere.
+    fn walk(&mut self, tx: &mut Transaction, ops: &mut Vec<Op>, serial: u64) -> Result<()> {
+        let mut left = self.range();
+        let number = left.table;
+        let (descending, locks) = (self.random.below(2) == 0, self.random.below(2) == 0);
+        let bounds = left.clone();
+        let mut cursor = if locks {
+            tx.cursor_for_update(table(number), bounds.slices(), direction(descending))?
+        } else {
+            tx.cursor(table(number), bounds.slices(), direction(descending))?
+        };
+        for _ in 0..self.random.below(STEPS) {
+            let keys_only = self.random.below(2) == 0;
+            let entry = step(&mut cursor, tx, keys_only)?;
+            let met = entry.as_ref().map(|(key, _)| key.clone());
+            ops.push(left.found(descending, entry));
+            let Some(met) = met else { break };
+            let key = if self.random.below(2) == 0 { met } else { self.key() };
+            match self.random.below(5) {
+                0 => {
+                    let existed = tx.delete(table(number), &key)?;
+                    ops.push(Op::Delete { table: number, key, existed });
+                }
+                1 => {
+                    let value = self.value(serial);
+                    let existed = tx.put(table(number), &key, &value[..])?;
+                    ops.push(Op::Put { table: number, key, value, existed });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_range(&mut self, tx: &mut Transaction, ops: &mut Vec<Op>) -> Result<()> {
+        let range = self.range();
+        let removed = tx.remove_range(table(range.table), range.slices())?;
+        let Left { table, low, high } = range;
+        ops.push(Op::RemoveRange { table, low, high, removed });
+        Ok(())
+    }
+
+    /// Rows behind the last one, where there is one.
+    fn append(&mut self, tx: &mut Transaction, ops: &mut Vec<Op>, serial: u64) -> Result<()> {
+        let number = self.random.below(2) as u32;
+        let last = tx.last(table(number))?;
+        let mut everything = Left { table: number, low: Bound::Unbounded, high: Bound::Unbounded };
+        let mut key = last.as_ref().map_or_else(|| self.key(), |(key, _)| key.clone());
+        ops.push(everything.found(true, last.map(|(key, value)| (key, Some(value)))));
+        let mut rows = Vec::new();
+        for _ in 0..self.random.below(APPENDED) {
+            match key.last_mut() {
+                Some(last) if *last < u8::MAX && self.random.below(3) > 0 => *last += 1,
+                _ => key.push(self.random.below(256) as u8),
+            }
+            rows.push((key.clone(), self.value(serial)));
+        }
+        let appended = tx.append(table(number), rows.iter().map(|(key, value)| (&key[..], &value[..])));
+        match appended {
+            // Somebody's delete of a key behind these is not durable yet, or is this transaction's own.
+            Err(Error::NotBehind { .. }) => return Ok(()),
+            appended => _ = appended?,
+        }
+        if let Some((first, _)) = rows.first() {
+            let (low, high) = (Bound::Included(first.clone()), Bound::Unbounded);
+            let (descending, complete, result) = (false, true, Vec::new());
+            ops.push(Op::Scan { table: number, low, high, descending, complete, result });
+        }
+        let inserted = rows.into_iter();
+        ops.extend(inserted.map(|(key, value)| Op::Insert { table: number, key, value, inserted: true }));
+        Ok(())
+    }
+}
+
+fn step(
+    cursor: &mut foreshore::Cursor<&[u8], &[u8]>,
+    tx: &mut impl Reads,
+    keys_only: bool,
+) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+    Ok(if keys_only {
+        cursor.next_key(tx)?.map(|key| (key, None))
+    } else {
+        cursor.next(tx)?.map(|(key, value)| (key, Some(value)))
+    })
+}
+
+/// A transaction with which one reads.
+pub(super) enum ReadOrWrite<'r, 't> {
+    Read(&'r mut ReadTransaction<'t>),
+    Write(&'r mut Transaction),
+}
+
+impl ReadOrWrite<'_, '_> {
+    fn contains_key(&mut self, table: Bytes<'_>, key: &[u8]) -> Result<bool> {
+        match self {
+            ReadOrWrite::Read(tx) => tx.contains_key(table, key),
+            ReadOrWrite::Write(tx) => tx.contains_key(table, key),
+        }
+    }
+
+    fn get_many(&mut self, table: Bytes<'_>, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys = keys.iter().map(Vec::as_slice);
+        match self {
+            ReadOrWrite::Read(tx) => tx.get_many(table, keys),
+            ReadOrWrite::Write(tx) => tx.get_many(table, keys),
+        }
+    }
+
+    fn end(&mut self, table: Bytes<'_>, descending: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        match (self, descending) {
+            (ReadOrWrite::Read(tx), false) => tx.first(table),
+            (ReadOrWrite::Read(tx), true) => tx.last(table),
+            (ReadOrWrite::Write(tx), false) => tx.first(table),
+            (ReadOrWrite::Write(tx), true) => tx.last(table),
+        }
+    }
+}
