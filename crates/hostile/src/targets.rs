@@ -21,11 +21,12 @@ enum Target {
 }
 
 /// All targets, by the names of their corpora in `fuzz/corpus`.
-const TARGETS: [(&str, Target); 7] = [
+const TARGETS: [(&str, Target); 8] = [
     ("page", Target::Files(files::page)),
     ("log_record", Target::Files(files::log_record)),
     ("log_kinds", Target::Files(files::log_kinds)),
     ("log_segment", Target::Files(files::log_segment)),
+    ("page_and_log", Target::Files(files::page_and_log)),
     ("control", Target::Files(files::control)),
     ("open", Target::Files(files::open)),
     ("key", Target::Bytes(keys::key)),

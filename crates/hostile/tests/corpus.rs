@@ -94,6 +94,11 @@ fn log_kinds() {
 }
 
 #[test]
+fn page_and_log() {
+    replay("page_and_log");
+}
+
+#[test]
 fn log_segment() {
     replay("log_segment");
 }
@@ -167,7 +172,7 @@ fn meant() -> Vec<(&'static str, String, From, usize, Vec<u8>)> {
     let skipped = skipped.into_iter().map(|(name, value)| {
         ("page", format!("skipped_{name}"), From::Page, 56, value.to_le_bytes().to_vec())
     });
-    let others: [(&str, &str, From, usize, &[u8]); 34] = [
+    let others: [(&str, &str, From, usize, &[u8]); 37] = [
         ("control", "one_slot", From::Slot, 40, &MOST),
         ("log_record", "kind", From::Record, 30, &[0x28]),
         ("log_record", "prev", From::Record, 16, &MOST),
@@ -202,6 +207,9 @@ fn meant() -> Vec<(&'static str, String, From, usize, Vec<u8>)> {
         ("log_kinds", "move_page", From::Record, 32, &MOST[..4]),
         ("log_kinds", "prepare_payload", From::Record, 32, &MOST),
         ("log_kinds", "prepare_locks_payload", From::Record, 32, &MOST),
+        ("page_and_log", "slot_count", From::Page, 24, &MOST[..2]),
+        ("page_and_log", "lsn", From::Page, 8, &ZERO),
+        ("page_and_log", "page_id", From::Record, 32, &MOST[..4]),
     ];
     let others = others
         .map(|(target, seed, from, place, bytes)| (target, seed.to_owned(), from, place, bytes.to_vec()));

@@ -81,6 +81,31 @@ impl Template {
         (&self.segments[*segment], place.clone())
     }
 
+    /// Changes a page of the data file.
+    fn edit_page(&self, source: &mut Source<'_>, bytes: &mut [u8]) {
+        let page = self.pages[usize::from(source.u8()) % self.pages.len()];
+        let page = &mut bytes[page * PAGE_BYTES..][..PAGE_BYTES];
+        // The head says most: every other change is made there.
+        if source.u8().is_multiple_of(2) {
+            source.edit(&mut page[8..96]);
+        } else {
+            source.edit(page);
+        }
+        seal_page(page, self.id);
+    }
+
+    /// Changes a record of the log, chosen by its kind.
+    fn edit_record(&self, source: &mut Source<'_>, disk: &FaultyDisk) {
+        let (file, place) = self.record(source.u8(), source.u16());
+        let mut bytes = disk.read_file(file).expect("a segment of the sample");
+        let record = &mut bytes[place];
+        // The length and the LSN stay, or the record would not be read.
+        let from = if source.u8().is_multiple_of(4) { 16 } else { RECORD_HEADER_BYTES };
+        source.edit(&mut record[from..]);
+        seal_record(record, self.id);
+        disk.write_file(file, &bytes).expect("a disk in memory");
+    }
+
     /// A copy of the disk on which one file is changed.
     fn with(&self, file: &Path, change: impl FnOnce(&mut Vec<u8>)) -> FaultyDisk {
         let disk = self.sample.copy();
@@ -97,15 +122,7 @@ pub(super) fn page(data: &[u8]) -> Case {
     let mut source = Source::new(data);
     let disk = template.with(&Sample::file("data"), |bytes| {
         while !source.is_empty() {
-            let page = template.pages[usize::from(source.u8()) % template.pages.len()];
-            let page = &mut bytes[page * PAGE_BYTES..][..PAGE_BYTES];
-            // The head says most: every other change is made there.
-            if source.u8().is_multiple_of(2) {
-                source.edit(&mut page[8..96])
-            } else {
-                source.edit(page)
-            }
-            seal_page(page, template.id);
+            template.edit_page(&mut source, bytes);
         }
     });
     Case { template, disk }
@@ -207,14 +224,27 @@ pub(super) fn log_kinds(data: &[u8]) -> Case {
     let mut source = Source::new(data);
     let disk = template.sample.copy();
     while !source.is_empty() {
-        let (file, place) = template.record(source.u8(), source.u16());
-        let mut bytes = disk.read_file(file).expect("a segment of the sample");
-        let record = &mut bytes[place];
-        // The length and the LSN stay, or the record would not be read.
-        let from = if source.u8().is_multiple_of(4) { 16 } else { RECORD_HEADER_BYTES };
-        source.edit(&mut record[from..]);
-        seal_record(record, template.id);
-        disk.write_file(file, &bytes).expect("a disk in memory");
+        template.edit_record(&mut source, &disk);
     }
+    Case { template, disk }
+}
+
+/// Pages and records of one database, which is then recovered: what redo and undo meet on pages that lie.
+pub(super) fn page_and_log(data: &[u8]) -> Case {
+    let mut source = Source::new(data);
+    let template =
+        if source.u8().is_multiple_of(2) { Template::crashed() } else { Template::of_many_kinds() };
+    let disk = template.sample.copy();
+    let file = Sample::file("data");
+    let mut pages = disk.read_file(&file).expect("a data file");
+    while !source.is_empty() {
+        // Most changes of pages are repaired by the images that the log has of them.
+        if source.u8().is_multiple_of(4) {
+            template.edit_record(&mut source, &disk);
+        } else {
+            template.edit_page(&mut source, &mut pages);
+        }
+    }
+    disk.write_file(&file, &pages).expect("a disk in memory");
     Case { template, disk }
 }
