@@ -15,7 +15,7 @@ use foreshore_env::{
 use foreshore_testkit::FaultyDisk;
 
 use crate::{
-    dump::dump_table,
+    dump::{dump_table, write_no_tables},
     load::{
         sink::Sink,
         source::{self, Columns, Form},
@@ -60,17 +60,32 @@ fn database() -> (FaultyDisk, Database) {
     (disk, db)
 }
 
-/// The database is sound, and what is in it can be dumped.
+/// The database is sound, and its dump makes another one of the same content.
 fn end(db: &Database, begun: Instant) {
     let report = db.verify().expect("nobody holds a lock");
     assert!(report.is_sound(), "{:?}", report.problems.first());
-    let tables = db.tables().expect("a sound database");
-    for table in &tables {
-        let dumped = dump_table(db, table, 0, &mut io::sink());
-        dumped.expect("a sound database");
-    }
+    let dumped = dump(db);
+    let (_disk, other) = database();
+    let mut sink = Sink::new(|| Ok(other.clone()), BATCH_ENTRIES, false);
+    let columns = Columns { table: None, default_table: None, key: None, key_type: None, value: None };
+    let read = source::read(Form::Jsonl, &dumped[..], &columns, &mut sink);
+    read.and_then(|()| sink.finish()).expect("what was dumped can be loaded");
+    assert!(dump(&other) == dumped, "what was loaded from a dump is not what was dumped");
     assert!(begun.elapsed() < LONGEST, "it takes {:?}", begun.elapsed());
     db.close().expect("a sound disk");
+}
+
+/// All tables, as `dump` writes them.
+fn dump(db: &Database) -> Vec<u8> {
+    let mut dumped = Vec::new();
+    let tables = db.tables().expect("a sound database");
+    if tables.is_empty() {
+        write_no_tables(&mut dumped).expect("memory");
+    }
+    for (table, tables_left) in tables.iter().zip((0..tables.len() as u64).rev()) {
+        dump_table(db, table, tables_left, &mut dumped).expect("a sound database");
+    }
+    dumped
 }
 
 /// A file for `load`. The first byte says how it is read.
