@@ -90,6 +90,10 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
     let untidied = core.trees.without_tidying();
     check_trees(core, &mut images, &mut report)?;
     drop(untidied);
+    {
+        let _end = core.file_end.copy(&core.life)?;
+        report.note(core.pool.check_file_end())?;
+    }
     check_log(core, images, &mut report)?;
     txn.commit(Durability::Lazy)?;
     report.locks_held = !core.locks.is_empty();
