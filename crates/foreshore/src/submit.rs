@@ -36,7 +36,7 @@ use task::{Again, Client, Task};
 /// A transaction that was given to the threads of partitioned execution. Made by [`Plan::submit`](crate::Plan::submit).
 ///
 /// [`Submitted::wait`] for its result, or `await` it, in any runtime. Dropping it changes nothing: the transaction
-/// runs.
+/// runs, unless [`Submitted::cancel`] came first.
 ///
 /// Whoever awaits it is woken by one of the threads of partitioned execution. A task that is polled there, where it is
 /// woken, should be quick: other transactions of the thread wait meanwhile. If it waits for a lock of one of these, it
@@ -207,6 +207,20 @@ impl<R> Submitted<R> {
     /// says [`Error::Cancelled`], and what its body has captured is dropped here. Whether that is so. One that has been
     /// begun goes on: its body may give a [`CancelHandle`](crate::CancelHandle) of it to others
     /// ([`Transaction::cancel_handle`]), and [`TransactOptions::deadline`] bounds how long it waits.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Error, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// # const REPORTS: TableDefinition<u32, u32> = TableDefinition::new("reports");
+    /// let report = db.plan().read_range(REPORTS, ..).submit(|tx| tx.count_range(REPORTS, ..))?;
+    /// if report.cancel() {
+    ///     assert!(matches!(report.wait(), Err(Error::Cancelled)));
+    /// } else {
+    ///     assert_eq!(report.wait()?, 0);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn cancel(&self) -> bool {
         let Cell { partitions, waits_at, .. } = &*self.cell;
         !partitions.is_forked() && partitions.withdraw(waits_at)
