@@ -71,9 +71,10 @@ pub use waiting::CancelHandle;
 ///
 /// The first use of a table makes it, by a transaction of its own that writes and commits durably. The operation then
 /// fails with what that fails with, too, and this transaction may go on: [`Error::LimitExceeded`] for the name, for the
-/// names of the types, or because there are as many tables as there may be; [`Error::TooManyTransactions`], if that many are open for ten seconds,
-/// or until the deadline (at once with [`Transaction::set_no_wait`], and where all of them wait to make tables); those above; [`Error::LogFull`] and [`Error::DiskFull`]; and [`Error::OutcomeUnknown`] if the log fails before it is known
-/// whether the table is there.
+/// names of the types, or because there are as many tables as there may be; [`Error::TooManyTransactions`], if that many
+/// are open for ten seconds, or until the deadline (at once with [`Transaction::set_no_wait`], and where all of them
+/// wait to make tables); those above; [`Error::LogFull`] and [`Error::DiskFull`]; and [`Error::OutcomeUnknown`] if the
+/// log fails before it is known whether the table is there.
 ///
 /// After these nobody can use the database any more, or not in this process: [`Error::Closed`], [`Error::Poisoned`],
 /// [`Error::Forked`].
