@@ -21,6 +21,9 @@ const APPENDED: u64 = 12;
 /// The longest that a transaction waits for a lock once it has asked for that, in microseconds.
 const LONGEST_WAIT_US: u64 = 2000;
 
+/// A key, and its value if that was asked for.
+type Entry = (Vec<u8>, Option<Vec<u8>>);
+
 /// A range of which nothing was seen yet, or what is left of it.
 #[derive(Clone)]
 struct Left {
@@ -35,7 +38,7 @@ impl Left {
     }
 
     /// What was found at one of its ends, as a scan of what is left that ends at once; and what is left then.
-    fn found(&mut self, descending: bool, entry: Option<(Vec<u8>, Option<Vec<u8>>)>) -> Op {
+    fn found(&mut self, descending: bool, entry: Option<Entry>) -> Op {
         let Left { table, low, high } = self.clone();
         let complete = entry.is_none();
         let Some((key, value)) = entry else {
@@ -110,7 +113,7 @@ impl Hand {
                 let entry = tx.end(table(left.table), descending)?;
                 ops.push(left.found(descending, entry.map(|(key, value)| (key, Some(value)))));
             }
-            3 => self.from_both_ends(tx, ops)?,
+            3 => self.both_ends(tx, ops)?,
             4 => self.visit(tx, ops)?,
             _ => self.keys_and_values(tx, ops)?,
         }
@@ -118,7 +121,7 @@ impl Hand {
     }
 
     /// A range from both ends.
-    fn from_both_ends(&mut self, tx: &mut ReadOrWrite<'_, '_>, ops: &mut Vec<Op>) -> Result<()> {
+    fn both_ends(&mut self, tx: &mut ReadOrWrite<'_, '_>, ops: &mut Vec<Op>) -> Result<()> {
         let mut left = self.range();
         let bounds = left.clone();
         let mut range = match tx {
@@ -257,7 +260,7 @@ fn step(
     cursor: &mut foreshore::Cursor<&[u8], &[u8]>,
     tx: &mut impl Reads,
     keys_only: bool,
-) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+) -> Result<Option<Entry>> {
     Ok(if keys_only {
         cursor.next_key(tx)?.map(|key| (key, None))
     } else {
