@@ -149,7 +149,8 @@ impl Cursor {
         self.advance_to(session, false)
     }
 
-    /// Reads the value of the record where [`Cursor::advance_key`] has moved it, unless the transaction has written since.
+    /// Reads the value of the record where [`Cursor::advance_key`] has moved it, unless the transaction has written
+    /// since.
     #[cold]
     pub fn read_value(&mut self, session: &mut impl Session) -> Result<(), TreeError> {
         let records = self.scratch.batch.records();

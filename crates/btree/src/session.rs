@@ -104,8 +104,8 @@ pub trait Session {
         self.set_finger(table, finger);
     }
 
-    /// As [`Session::acquire`] for the key of the finger, if it is known, without the key's name, that nothing has to be
-    /// done for it. False: it has to be asked for.
+    /// As [`Session::acquire`] for the key of the finger, if it is known, without the key's name, that nothing has to
+    /// be done for it. False: it has to be asked for. The finger was set to what was true at its version.
     #[inline]
     fn holds_at_finger(&mut self, table: TableId, mode: Mode) -> bool {
         let _ = (table, mode);

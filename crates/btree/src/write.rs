@@ -73,15 +73,14 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = None;
         loop {
-            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it
-            // was.
+            // True at the version of the leaf, so that a finger which is there at that version is on this key. It counts
+            // only if the page can be latched as it was.
             let by_finger = self.place_at_finger(session, key, verb);
             let (landing, seen) = match by_finger {
                 Some(found) => found,
                 None => {
                     session.prefetch_lock(self.table, KeyRef::Key(key), Mode::XN);
-                    let landing = self.leaf(session.patience(), target)?;
-                    (landing, Place::of(landing.page.view(), key))
+                    self.leaf_seen(session.patience(), target, |view| Place::of(view, key))?
                 }
             };
             // Where nothing is there yet, the finger that led there may be on the key that names the gap.

@@ -296,8 +296,8 @@ pub(crate) fn run<R, C>(
                 admission.note_wait(|| engine.locks().waited() + engine.log().waited());
             }
             let commit = |tx: &mut Transaction| {
-                // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it
-                // is better not woken before they are released.
+                // It asks for no more locks: the next one may come in while this one waits for the disk. If it does
+                // not, it is better not woken before they are released.
                 if tx.waits_for_disk() {
                     drop(permit.take());
                 }

@@ -2,6 +2,7 @@
 
 mod append;
 mod asker;
+mod coding;
 mod end;
 mod many;
 mod ranges;
@@ -10,10 +11,7 @@ mod waiting;
 
 use std::borrow::Borrow;
 
-use foreshore_base::{
-    key::Key,
-    limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
-};
+use foreshore_base::key::Key;
 use foreshore_env::{Handle, sync::Arc};
 use foreshore_txn::{CancelToken, TableInfo, Txn, TxnError};
 
@@ -21,11 +19,13 @@ use crate::{
     Durability, Isolation,
     database::Inner,
     error::{Error, Result, Victim},
-    table::{Recent, TableDefinition, TableLock, undecodable},
+    table::{Recent, TableDefinition, TableLock},
     value::{Value, ValueDecodeError},
 };
 
 pub(crate) use asker::Asker;
+use coding::encoded_value;
+pub(crate) use coding::{check_length, decode_value, encoded_key};
 pub use savepoints::Savepoint;
 pub use waiting::CancelHandle;
 
@@ -111,44 +111,6 @@ pub struct Transaction {
 /// often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionAge(pub(crate) u64);
-
-#[inline]
-pub(crate) fn check_length(key: &[u8]) -> Result<()> {
-    if key.len() > MAX_KEY_BYTES { Err(Error::key_too_long(key.len())) } else { Ok(()) }
-}
-
-/// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7); in `scratch` only if it is nowhere
-/// yet.
-#[inline]
-pub(crate) fn encoded_key<'k, K: Key>(key: &'k K, scratch: &'k mut Vec<u8>) -> Result<&'k [u8]> {
-    let bytes = match key.as_encoded() {
-        Some(bytes) => bytes,
-        None => {
-            scratch.clear();
-            key.encode(scratch);
-            scratch
-        }
-    };
-    check_length(bytes).map(|()| bytes)
-}
-
-/// As [`encoded_key`].
-#[inline]
-fn encoded_value<'v, V: Value>(value: &'v V, scratch: &'v mut Vec<u8>) -> Result<&'v [u8]> {
-    let bytes = match value.as_encoded() {
-        Some(bytes) => bytes,
-        None => {
-            scratch.clear();
-            value.encode(scratch);
-            scratch
-        }
-    };
-    if bytes.len() > MAX_VALUE_BYTES { Err(Error::value_too_long(bytes.len())) } else { Ok(bytes) }
-}
-
-pub(crate) fn decode_value<V: Value>(table: &TableInfo, bytes: &[u8]) -> Result<V::Owned> {
-    V::decode(bytes).map_err(|error| undecodable(table, error.expected.into_owned()))
-}
 
 #[allow(
     clippy::needless_pass_by_value,

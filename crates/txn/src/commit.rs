@@ -55,6 +55,7 @@ impl Txn {
     }
 
     fn end_by_commit(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
+        debug_assert!(!self.finished, "a transaction ends once");
         self.check_usable()?;
         self.session.check_has_run()?;
         // READ-4: while all its locks are held, and before its commit has a place in the log.

@@ -225,6 +225,7 @@ impl Txn {
 
     /// As [`Txn::rollback`], for all ways that lead here.
     fn end_by_rollback(&mut self) -> Result<()> {
+        debug_assert!(!self.finished, "a transaction ends once");
         self.finished = true;
         if let Err(forked) = self.session.core().life.check_process() {
             // All of it is a copy of what the other process has, where it goes on.

@@ -1,6 +1,7 @@
 //! Keys that begin alike.
 
 use super::types::{Key, TERMINATOR};
+use crate::limits::MAX_KEY_BYTES;
 
 /// The keys of a table that begin with something: a range of them (`KeyRange`) wherever one is asked for.
 ///
@@ -11,7 +12,8 @@ use super::types::{Key, TERMINATOR};
 /// | `("alice",)`, `("alice", 7)` and so on | tuples with more fields than that | those whose first fields are these |
 /// | `("alice", Prefix("shor"))`, `(Prefix("al"),)` and so on | tuples | those whose first fields are these, but for the last one here, which begins so |
 ///
-/// That of an empty string is every key.
+/// That of an empty string is every key. Of an array within a tuple at most its length is taken: more is refused, as a
+/// key that is too long is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix<P>(pub P);
 
@@ -50,6 +52,10 @@ impl<const N: usize> KeyPrefix<[u8; N]> for &[u8] {
 
     fn encode_inner(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
+        if self.len() > N {
+            // No array begins so, and what follows it must not be taken for its end: refused, as longer than any key.
+            out.resize(out.len() + MAX_KEY_BYTES, 0);
+        }
     }
 }
 
@@ -187,6 +193,17 @@ mod tests {
             prop_assert_eq!(begins(&key, &(Prefix((e, Prefix(f))),)), a == e && b.starts_with(f));
             prop_assert_eq!(begins(&key, &((e, f),)), (a, b) == (e, f));
         }
+    }
+
+    #[test]
+    fn what_follows_an_array_is_not_taken_for_its_end() {
+        let begin = |bytes: &[u8]| {
+            let mut low = Vec::new();
+            KeyPrefix::<([u8; 2], u8)>::encode(&(Prefix(bytes),), &mut low);
+            low
+        };
+        assert_eq!(begin(&[1, 2]), [1, 2]);
+        assert!(begin(&[1, 2, 3]).len() > MAX_KEY_BYTES, "no key begins so");
     }
 
     #[test]

@@ -96,8 +96,8 @@ Rivals, and --plot, are in builds with their features: cargo run --release --fea
 RocksDB and Berkeley DB are Debian's: apt install librocksdb-dev libdb5.3-dev, and --features rivals,debian-rivals
 
 Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed, 130 it was interrupted. What
-was measured until then is printed all the same, that of the combination that was under way, too: --json has \"partial\":true then,
-beside the error, and fewer rounds of that one.";
+was measured until then is printed all the same, of the combination that was under way all rounds that are over: with
+--json there is \"partial\":true then, beside the error.";
 
 fn parse_setting(text: &str) -> Result<(EngineKind, String), String> {
     let wrong = || "give engine.option=value, such as fjall.transactions=single_writer".to_owned();

@@ -308,7 +308,8 @@ impl Transaction {
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     ///
-    /// It locks no more than what it removes, the gap behind that, and perhaps the next key, with its gap.
+    /// It locks no more than what it removes, the gap behind that, and perhaps the next key, with its gap. (A first run
+    /// that finds out what is to be locked reads some dozens of keys more, and these are locked, too.)
     ///
     /// # Errors
     /// As [`Transaction::remove_range`].

@@ -216,19 +216,26 @@ impl Txn {
     ) -> Result<(CommitTicket, Option<Box<Parted>>), TxnError> {
         let core = self.session.share_core();
         self.session.parts = true;
-        let lsn = self.commit_in_place(durability)?;
+        let committed = self.commit_in_place(durability);
+        if committed.is_err() {
+            // It is undone, and nobody comes for its locks.
+            self.session.parted = None;
+        }
+        let lsn = committed?;
         Ok((CommitTicket::new(core, lsn), self.session.parted.take()))
     }
 
-    /// As [`Txn::rollback_in_place`], but parts with the locks instead of giving them back. `travels`: whether those that have
-    /// travelled are to do so once more; if not, its own thread gives all of them back, in [`Parted::release_own`].
+    /// As [`Txn::rollback_in_place`], but parts with the locks instead of giving them back. `travels`: whether those
+    /// that have travelled are to do so once more; if not, its own thread gives all of them back, in
+    /// [`Parted::release_own`].
     pub fn rollback_parting(&mut self, travels: bool) -> Result<Option<Box<Parted>>, TxnError> {
         self.session.parts = true;
         if !travels {
             self.session.travelled = 0;
         }
-        self.rollback_in_place()?;
-        Ok(self.session.parted.take())
+        let undone = self.rollback_in_place();
+        let parted = self.session.parted.take();
+        undone.map(|()| parted)
     }
 }
 

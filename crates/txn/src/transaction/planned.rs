@@ -106,10 +106,12 @@ impl Txn {
     /// Gives an empty footprint if there was no reconnaissance.
     pub fn end_reconnaissance(&mut self) -> Footprint {
         self.savepoints.clear();
-        // It may have had no room for more.
-        self.failed = self.failed.filter(|failure| *failure != Failure::PlanMiss);
         match std::mem::take(&mut self.session.protocol) {
-            Protocol::Reconnaissance(reconnaissance) => reconnaissance.footprint,
+            Protocol::Reconnaissance(reconnaissance) => {
+                // It may have had no room for more.
+                self.failed = self.failed.filter(|failure| *failure != Failure::PlanMiss);
+                reconnaissance.footprint
+            }
             Protocol::Planned(_) | Protocol::Dynamic => Footprint::default(),
         }
     }

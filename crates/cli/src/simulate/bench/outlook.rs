@@ -74,9 +74,10 @@ impl Outlook {
 /// What is to be told `spent` seconds of CPU and so much virtual time after a phase was seen `first`.
 fn outlook(first: Phase, phase: Phase, passed: Duration, spent: f64) -> Option<String> {
     let (what, share) = match (first, phase) {
-        (Phase::Loading(first, _), Phase::Loading(rows, of)) => {
-            (format!("loaded {rows} of {of} rows"), (rows - first) as f64 / of.saturating_sub(first) as f64)
-        }
+        (Phase::Loading(first, _), Phase::Loading(rows, of)) => (
+            format!("loaded {rows} of {of} rows"),
+            rows.saturating_sub(first) as f64 / of.saturating_sub(first) as f64,
+        ),
         (Phase::Running(first, _), Phase::Running(_, of)) => {
             let (passed, of) = (passed.as_secs_f64(), of.saturating_sub(first).as_secs_f64());
             (format!("simulated {} of {of} s", digits(passed)), passed / of)
