@@ -52,7 +52,7 @@ pub use foreshore_latch::Patience;
 pub use hold::LatchMode;
 pub use many::KEYS_TOGETHER;
 pub use node::{leaf_table, tree_root};
-pub use overflow::long_value;
+pub use overflow::{long_value, long_value_digest};
 pub use record::{created_root, inserted_long_value, is_undoable, undo_next};
 pub use redo::redo;
 pub use relocate::Relocated;

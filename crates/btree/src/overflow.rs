@@ -62,6 +62,22 @@ impl Reference {
     fn chunks(self) -> u32 {
         self.length.div_ceil(OVERFLOW_CHUNK_BYTES as u64) as u32
     }
+
+    pub(crate) fn digest(self) -> u64 {
+        long_value_digest(self.id, self.length)
+    }
+}
+
+/// A number that hardly any other long value has. Where records and the overflow table have the same sum of these,
+/// wrapping, the one refers to what is in the other ([`VerifyReport::long_value_digests`](crate::VerifyReport)).
+pub fn long_value_digest(id: u64, length: u64) -> u64 {
+    // The finalizer of SplitMix64 (Steele et al. 2014), over both.
+    let mix = |word: u64| {
+        let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    };
+    mix(mix(id.wrapping_add(0x9E37_79B9_7F4A_7C15)).wrapping_add(length))
 }
 
 /// The long value that a record refers to, put together from what `chunk` appends for the key of each of its chunks in

@@ -6,7 +6,9 @@ use foreshore_base::{
 use foreshore_pages::{NodeHeader, PAGE_HEADER_BYTES, PageBuffer, PageWords, SlottedView};
 
 use crate::{
+    bytes::SmallValue,
     node::{self, damaged, is_node},
+    overflow::Reference,
     tree::Tree,
 };
 
@@ -33,6 +35,8 @@ pub struct VerifyReport {
     pub ghosts: u64,
     /// Records whose value is in the overflow table.
     pub long_values: u64,
+    /// The sum of [`long_value_digest`](crate::long_value_digest) of these values, wrapping.
+    pub long_value_digests: u64,
     /// Bytes in use: headers, fences, slots and records.
     pub bytes_used: u64,
     /// Bytes that records could still take.
@@ -152,8 +156,17 @@ fn check_node(tree: &Tree<'_>, view: SlottedView<'_>, expected: &Expected) -> Re
         if level > 0 && (flags.ghost || flags.overflow || !view.child(slot).is_some()) {
             return wrong(format!("separator {} names no child", slot.0));
         }
+        if level == 0 && flags.overflow && !flags.ghost && reference(view, slot).is_none() {
+            return wrong(format!("record {} refers to no long value", slot.0));
+        }
     }
     Ok(())
+}
+
+fn reference(view: SlottedView<'_>, slot: SlotIndex) -> Option<Reference> {
+    let mut value = SmallValue::new();
+    node::copy_value(view, slot, &mut value);
+    Reference::parse(value.as_slice())
 }
 
 fn count(view: SlottedView<'_>, expected: &Expected, report: &mut VerifyReport) {
@@ -168,7 +181,10 @@ fn count(view: SlottedView<'_>, expected: &Expected, report: &mut VerifyReport) 
             let flags = view.slot(slot).flags();
             report.ghosts += u64::from(flags.ghost);
             report.records += u64::from(!flags.ghost);
-            report.long_values += u64::from(flags.overflow && !flags.ghost);
+            if let (true, Some(reference)) = (flags.overflow && !flags.ghost, reference(view, slot)) {
+                report.long_values += 1;
+                report.long_value_digests = report.long_value_digests.wrapping_add(reference.digest());
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{Lsn, PageId, PageSet, Result, StorageError, TableId, TxnId};
-use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, VerifyReport as TreeReport};
+use foreshore_btree::{
+    BTree, Direction, Isolation, LockKind, NoLocks, VerifyReport as TreeReport, long_value_digest,
+};
 use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
@@ -143,7 +145,8 @@ fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> R
     check_free_space(core, &met, damaged, report)
 }
 
-/// The chunks of each long value are without gap, and there are as many long values as records that refer to one.
+/// The chunks of each long value are without gap, there are as many long values as records that refer to one, and of
+/// the ids and lengths that these say.
 /// The long values of a dropped table may be deleted before the records that refer to them, the last chunks first.
 fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) -> Result<()> {
     let whole = (Bound::Unbounded, Bound::Unbounded);
@@ -152,6 +155,9 @@ fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) 
     let mut session = NoLocks::new(TxnId::SYSTEM);
     let (mut key, mut chunk) = (Vec::new(), Vec::new());
     let (mut values, mut expected) = (0, None);
+    // Of the one at hand its id and length so far, and of those before it.
+    let (mut length, mut digests) = (0, 0_u64);
+    let end = |(id, _), length| long_value_digest(id, length);
     loop {
         let next = cursor.next(&mut session, &mut key, &mut chunk).map_err(without_locks);
         // Damage in a tree has been noted, and the count says nothing then.
@@ -167,11 +173,21 @@ fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) 
                 "chunk {index} of the long value {id} does not follow on the one before it"
             ));
         }
+        if index == 0 {
+            digests = digests.wrapping_add(expected.map_or(0, |before| end(before, length)));
+            length = 0;
+        }
+        length += chunk.len() as u64;
         expected = Some((id, index.saturating_add(1)));
     }
+    digests = digests.wrapping_add(expected.map_or(0, |last| end(last, length)));
     let referred = report.trees.long_values;
     if !(referred..=referred + dropped).contains(&values) {
         report.problem(format!("there are {values} long values, and {referred} records that refer to one"));
+    } else if dropped == 0 && digests != report.trees.long_value_digests {
+        report.problem(
+            "records refer to other long values, or longer or shorter ones, than there are".to_owned(),
+        );
     }
     Ok(())
 }
