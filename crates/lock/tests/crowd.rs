@@ -38,7 +38,7 @@ fn key(owner: &mut LockOwner, policy: &WaitPolicy<'_>) -> Result<(), LockError> 
 }
 
 fn table(owner: &mut LockOwner, policy: &WaitPolicy<'_>) -> Result<(), LockError> {
-    owner.intent(TABLE, IntentMode::X, policy)
+    owner.intent(TABLE, IntentMode::X, policy).map(drop)
 }
 
 fn crowd(options: &LockOptions, waiters: u64, cancellable: bool, wish: Wish) -> Seen {
