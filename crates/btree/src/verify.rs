@@ -163,6 +163,7 @@ fn check_node(tree: &Tree<'_>, view: SlottedView<'_>, expected: &Expected) -> Re
     Ok(())
 }
 
+/// Where a record of a leaf says that its long value is; `None` if it says nothing of the kind.
 fn reference(view: SlottedView<'_>, slot: SlotIndex) -> Option<Reference> {
     let mut value = SmallValue::new();
     node::copy_value(view, slot, &mut value);

@@ -1,11 +1,11 @@
 //! Reading several keys at a time.
 
-use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
+use foreshore_base::key::Key;
 use foreshore_txn::{KEYS_TOGETHER, LockKind};
 
-use super::Transaction;
+use super::{Transaction, check_length};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     table::TableDefinition,
     value::{Value, ValueDecodeError},
 };
@@ -111,9 +111,7 @@ impl Transaction {
                 let start = scratch.len();
                 key.encode(scratch);
                 *end = scratch.len();
-                if *end - start > MAX_KEY_BYTES {
-                    return Err(Error::key_too_long(*end - start));
-                }
+                check_length(&scratch[start..])?;
                 count += 1;
             }
             let table = database.table(&table, asker, recent)?;

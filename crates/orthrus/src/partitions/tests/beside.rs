@@ -22,6 +22,23 @@ struct Change {
     done: Arc<Mutex<Vec<bool>>>,
 }
 
+/// Makes such transactions: whether the key is in the plan, whether it has its lock, whether it may commit.
+fn changes<'a>(
+    engine: &'a Arc<foreshore_txn::Engine>,
+    table: &'a TableInfo,
+    done: &'a Arc<Mutex<Vec<bool>>>,
+) -> impl Fn(bool, &Arc<AtomicBool>, &Arc<AtomicBool>) -> Change + 'a {
+    |planned, holds, may_commit| Change {
+        engine: Arc::clone(engine),
+        table: table.clone(),
+        planned,
+        txn: None,
+        holds: Arc::clone(holds),
+        may_commit: Arc::clone(may_commit),
+        done: Arc::clone(done),
+    }
+}
+
 impl Job for Change {
     fn begin(&mut self) -> Next {
         let mut txn = self.engine.begin(BeginOptions::default()).unwrap();
@@ -57,15 +74,7 @@ fn who_waits_for_a_lock_beside_a_plan_gets_it_and_no_message_goes() {
     // One thread runs the one who holds the lock; another has to send the one who waits for it.
     let partitions = Partitions::start(PartitionOptions { pin_threads: false, ..OPTIONS }).unwrap();
     let (holds, may_commit, done) = (Arc::default(), Arc::default(), Arc::default());
-    let change = |planned, holds: &Arc<AtomicBool>, may_commit: &Arc<AtomicBool>| Change {
-        engine: Arc::clone(&engine),
-        table: table.clone(),
-        planned,
-        txn: None,
-        holds: Arc::clone(holds),
-        may_commit: Arc::clone(may_commit),
-        done: Arc::clone(&done),
-    };
+    let change = changes(&engine, &table, &done);
     partitions.submit(Box::new(change(false, &holds, &may_commit)));
     assert!(wait_for(|| holds.load(Ordering::SeqCst)));
     assert_eq!(partitions.stats().footprints, 0, "it has planned nothing");
@@ -94,15 +103,7 @@ fn nobody_looks_at_a_whole_crowd_for_each_of_it() {
     let partitions = Partitions::start(options).unwrap();
     let (holds, may_commit, done) = (Arc::default(), Arc::default(), Arc::default());
     let free = Arc::new(AtomicBool::new(true));
-    let change = |planned, holds: &Arc<AtomicBool>, may_commit: &Arc<AtomicBool>| Change {
-        engine: Arc::clone(&engine),
-        table: table.clone(),
-        planned,
-        txn: None,
-        holds: Arc::clone(holds),
-        may_commit: Arc::clone(may_commit),
-        done: Arc::clone(&done),
-    };
+    let change = changes(&engine, &table, &done);
     partitions.submit(Box::new(change(false, &holds, &may_commit)));
     assert!(wait_for(|| holds.load(Ordering::SeqCst)));
     for _ in 0..WAITERS {
