@@ -6,6 +6,7 @@
 //! committed.
 
 mod part;
+mod rows;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use foreshore_env::{
     time::Duration,
 };
 use part::Part;
+use rows::rows;
 use serde::Serialize;
 
 use crate::{
@@ -22,8 +24,8 @@ use crate::{
     engine::{AbortCounts, Engine},
     engines::ForeshoreEngine,
     random::mix,
-    report::{KindReport, Latency},
-    rounds::{Span, median, turns},
+    report::KindReport,
+    rounds::{Span, turns},
     runner::{Measured, Sample, load, sample},
     workload::{Check, Workload, check},
 };
@@ -137,10 +139,12 @@ pub struct ComparisonReport {
     pub rounds: usize,
     /// What shaped the workload, and what the variants have in common.
     pub options: BTreeMap<String, serde_json::Value>,
+    /// Whether it is not over: what would have come is missing, and nothing was checked.
+    pub partial: bool,
     /// For each number of threads and variant.
     pub results: Vec<ComparisonRow>,
-    /// Whether all checks hold.
-    pub consistent: bool,
+    /// Whether all checks hold; `None` if nothing was checked yet.
+    pub consistent: Option<bool>,
     /// What was checked.
     pub checks: Vec<VariantChecks>,
 }
@@ -177,7 +181,7 @@ pub fn compare(
 ) -> Result<ComparisonReport, BenchError> {
     check_options(options)?;
     let mut contenders = open_all(workload, options, observer)?;
-    run_all(workload, options, observer, &mut contenders)?;
+    run_all(experiment, workload, options, observer, &mut contenders)?;
     observer.checking();
     let mut checks = Vec::new();
     for contender in &contenders {
@@ -185,19 +189,34 @@ pub fn compare(
         checks.push(VariantChecks { variant: contender.variant.name.clone(), checks: checked });
         contender.engine.close()?;
     }
+    Ok(report(experiment, workload, options, &contenders, Some(checks)))
+}
+
+/// The report of all rounds until now. `checks`: what was checked, when they are over.
+fn report(
+    experiment: &str,
+    workload: &dyn Workload,
+    options: &ComparisonOptions,
+    contenders: &[Contender<'_>],
+    checks: Option<Vec<VariantChecks>>,
+) -> ComparisonReport {
     let mut described = workload.options();
     described.extend(shared(options).describe());
-    Ok(ComparisonReport {
+    let all_hold = |checks: &Vec<VariantChecks>| {
+        checks.iter().flat_map(|variant| &variant.checks).all(|check| check.holds)
+    };
+    ComparisonReport {
         experiment: experiment.to_owned(),
         version: env!("CARGO_PKG_VERSION"),
         processors: thread::available_parallelism(),
         seconds: options.measured.as_secs_f64(),
         rounds: options.rounds,
         options: described,
-        results: rows(workload, options, &contenders),
-        consistent: checks.iter().flat_map(|variant| &variant.checks).all(|check| check.holds),
-        checks,
-    })
+        partial: checks.is_none(),
+        results: rows(workload, options, contenders),
+        consistent: checks.as_ref().map(all_hold),
+        checks: checks.unwrap_or_default(),
+    }
 }
 
 fn check_options(options: &ComparisonOptions) -> Result<(), BenchError> {
@@ -272,6 +291,7 @@ fn open_all<'v>(
 }
 
 fn run_all(
+    experiment: &str,
     workload: &dyn Workload,
     options: &ComparisonOptions,
     observer: &dyn Observer,
@@ -296,6 +316,7 @@ fn run_all(
                 let sample = sample(contender.engine.as_ref(), workload, &run_options, &part)?;
                 contender.add(place, &sample, &counters)?;
             }
+            observer.compared(&|| report(experiment, workload, options, contenders, None));
         }
     }
     Ok(())
@@ -330,57 +351,4 @@ impl Contender<'_> {
         }
         Ok(())
     }
-}
-
-fn rows(
-    workload: &dyn Workload,
-    options: &ComparisonOptions,
-    contenders: &[Contender<'_>],
-) -> Vec<ComparisonRow> {
-    let mut rows = Vec::new();
-    for (place, &threads) in options.threads.iter().enumerate() {
-        for Contender { variant, series, .. } in contenders {
-            let own = &series[place];
-            let (commits_per_s, of_peak) = median_of_peak(series, place, |series| &series.rounds_per_s);
-            let counted = !own.rounds_per_computed_s.is_empty();
-            let computed =
-                counted.then(|| median_of_peak(series, place, |series| &series.rounds_per_computed_s));
-            let measured = &own.measured;
-            let kinds = workload.kinds().iter().zip(&measured.commits).zip(&measured.latency);
-            let commits: u64 = measured.commits.iter().sum();
-            let aborts = measured.attempts.aborts;
-            let attempts = own.ended + aborts.total();
-            rows.push(ComparisonRow {
-                variant: variant.name.clone(),
-                threads,
-                commits_per_s,
-                of_peak,
-                rounds_per_s: own.rounds_per_s.clone(),
-                commits_per_computed_s: computed.map(|(rate, _)| rate),
-                computed_of_peak: computed.map(|(_, of_peak)| of_peak),
-                processors_busy: counted.then(|| own.computed.as_secs_f64() / own.elapsed.as_secs_f64()),
-                commits,
-                ended: own.ended,
-                aborts,
-                abort_ratio: aborts.total() as f64 / attempts.max(1) as f64,
-                given_up: measured.given_up,
-                by_kind: kinds
-                    .filter(|((_, commits), _)| **commits > 0)
-                    .map(|((name, commits), latency)| {
-                        ((*name).to_owned(), KindReport::from((*commits, Latency::of(latency))))
-                    })
-                    .collect(),
-                counters: own.counters.clone(),
-                counted_commits: own.counted_commits,
-            });
-        }
-    }
-    rows
-}
-
-/// The median of the rounds with this number of threads, and its relation to the highest of all.
-fn median_of_peak(series: &[Series], place: usize, rounds: impl Fn(&Series) -> &Vec<f64>) -> (f64, f64) {
-    let rate = |series: &Series| median(rounds(series).clone());
-    let (own, peak) = (rate(&series[place]), series.iter().map(rate).fold(0.0, f64::max));
-    (own, if peak > 0.0 { own / peak } else { 0.0 })
 }

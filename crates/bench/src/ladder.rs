@@ -205,8 +205,9 @@ mod tests {
             seconds: 1.0,
             rounds: 1,
             options: BTreeMap::new(),
+            partial: false,
             results: steps.iter().map(row).collect(),
-            consistent: true,
+            consistent: Some(true),
             checks: Vec::new(),
         }
     }

@@ -2,6 +2,8 @@
 
 use foreshore_env::time::Duration;
 
+use crate::ComparisonReport;
+
 /// Who wants to know how far a run is. Called by the thread that called [`run`](crate::run), about ten times a second.
 pub trait Observer {
     /// So many rows are loaded, of about so many.
@@ -13,6 +15,10 @@ pub trait Observer {
 
     /// The measured time is over, or the iterations are: threads end what they have begun.
     fn measured(&self) {}
+
+    /// All variants of a comparison have had another round with a number of threads; `so_far` makes the report of all
+    /// rounds until now.
+    fn compared(&self, _so_far: &dyn Fn() -> ComparisonReport) {}
 
     /// The checks have begun.
     fn checking(&self);

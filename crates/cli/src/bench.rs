@@ -20,6 +20,7 @@ pub(crate) mod memory;
 mod parse;
 mod progress;
 mod rounds;
+mod standing;
 pub(crate) mod summary;
 pub(crate) mod text;
 pub(crate) mod txbench;

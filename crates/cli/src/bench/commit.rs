@@ -16,10 +16,10 @@ use foreshore_env::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::report::Outcome;
-use self::report::{Row, text};
+use self::report::{Row, newest, text};
 pub(crate) use self::stage::{Stage, Trial, Tried};
 use crate::{
-    bench::{names, parse_measured, parse_seconds, parse_setting, rounds},
+    bench::{names, parse_measured, parse_seconds, parse_setting, standing::Standing},
     directory::Directory,
     output::{CliError, json_line, judged, line},
 };
@@ -48,7 +48,9 @@ Examples:
 
 The paper: releasing all locks early is 5 times as fast with a disk of 10 ms and 3 times with one of 30 µs, on six
 cores; releasing shared locks alone gains nothing; with reads only, tags cost at most 5%. Pipelines that keep their
-locks run one at a time, so the ratio is at most the number of cores.";
+locks run one at a time, so the ratio is at most the number of cores.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 #[derive(Args)]
 #[command(after_help = KILL_EXAMPLES)]
@@ -68,7 +70,9 @@ Examples:
   cargo sim simulate bench killpolicy --cores 6 --seconds 1     the paper's six cores, simulated
 
 The paper, on six cores: with a disk of 10 ms, ending the shortest pipeline is 2 to 4 times as fast as ending the longest
-or the youngest; with one of 30 µs the difference is small.";
+or the youngest; with one of 30 µs the difference is small.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 #[derive(Args)]
 struct SharedArgs {
@@ -192,27 +196,26 @@ struct Cell<'a> {
 
 /// Runs `bench elr` on this machine.
 pub(super) fn run_elr(args: &ElrArgs) -> Result<ExitCode, CliError> {
-    on_this_machine(&args.common, |stage, tell| elr(args, stage, tell))
+    on_this_machine(&args.experiment())
 }
 
 /// Runs `bench killpolicy` on this machine.
 pub(super) fn run_kill(args: &KillArgs) -> Result<ExitCode, CliError> {
-    on_this_machine(&args.common, |stage, tell| kill(args, stage, tell))
+    on_this_machine(&args.experiment())
 }
 
-fn on_this_machine(
-    common: &SharedArgs,
-    compare: impl FnOnce(&mut Stage<'_>, bool) -> Result<Outcome, CliError>,
-) -> Result<ExitCode, CliError> {
-    let directory = Directory::choose(None, "bench")?;
-    directory.end_when_interrupted(common.json)?;
+fn on_this_machine(experiment: &Experiment<'_>) -> Result<ExitCode, CliError> {
+    let (directory, standing) = (Directory::choose(None, "bench")?, Standing::default());
+    let (broken_off, json) = (standing.clone(), experiment.common.json);
+    let tell = move |error: &CliError| broken_off.interrupted(error, json, newest);
+    directory.end_when_interrupted_after(|| (), tell)?;
     let mut stage = |trial: &Trial| {
         let tried = Tried::from(trial.run(directory.path(), &Silent)?);
         fs::remove_dir_all(directory.path()).map_err(CliError::io("remove the database"))?;
         Ok(tried)
     };
-    let outcome = compare(&mut stage, !common.json)?;
-    print(&outcome, common.json)
+    let outcome = compare(experiment, &mut stage, !json, &standing)?;
+    print(&outcome, json)
 }
 
 /// Prints what people have not been told yet: for programs, all of it.
@@ -258,18 +261,26 @@ impl KillArgs {
     }
 }
 
-/// `bench elr`, on whatever stage; people are told of each row if `tell`.
+/// `bench elr`, on another stage; people are told of each row if `tell`.
+#[cfg(foreshore_sim)]
 pub(crate) fn elr(args: &ElrArgs, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
-    compare(&args.experiment(), stage, tell)
+    compare(&args.experiment(), stage, tell, &Standing::default())
 }
 
 /// `bench killpolicy`, likewise.
+#[cfg(foreshore_sim)]
 pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
-    compare(&args.experiment(), stage, tell)
+    compare(&args.experiment(), stage, tell, &Standing::default())
 }
 
-fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
-    let SharedArgs { threads, branches, accounts, seconds, rounds, quiet, .. } = *experiment.common;
+/// Runs all cells on a stage; people are told of each row if `tell`. `standing` has what an interruption tells.
+fn compare(
+    experiment: &Experiment<'_>,
+    stage: &mut Stage<'_>,
+    tell: bool,
+    standing: &Standing<Outcome>,
+) -> Result<Outcome, CliError> {
+    let SharedArgs { rounds, quiet, .. } = *experiment.common;
     let cells = experiment.cells();
     experiment.check(&cells)?;
     let bar = if !tell || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
@@ -277,15 +288,20 @@ fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Re
     if let Ok(style) = ProgressStyle::with_template("  measuring {bar:30} {pos} of {len} runs, {eta} left") {
         bar.set_style(style);
     }
+    standing.begin(bar.clone());
     if tell {
         line(experiment.heading())?;
     }
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for cell in cells {
-        let measured = experiment.measure(cell, stage, &bar)?;
+        let known = |newest: &[Row]| {
+            standing.keep(experiment.outcome([&rows, newest].concat(), rows.len(), true));
+        };
+        let measured = experiment.measure(cell, stage, &bar, known)?;
         let tell_all = || measured.iter().try_for_each(|row| line(text(row)));
         let told = if tell { bar.suspend(tell_all) } else { Ok(()) };
         rows.extend(measured);
+        standing.keep(experiment.outcome(rows.clone(), rows.len(), true));
         if let Err(error) = told {
             if rows.iter().all(|row| row.consistent) {
                 return Err(error);
@@ -296,18 +312,9 @@ fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Re
         }
     }
     bar.finish_and_clear();
-    Ok(Outcome {
-        workload: experiment.name,
-        version: env!("CARGO_PKG_VERSION"),
-        threads,
-        durability: experiment.common.durability_name(),
-        rounds,
-        seconds: seconds.as_secs_f64(),
-        branches,
-        accounts_per_branch: accounts,
-        consistent: rows.iter().all(|row| row.consistent),
-        rows,
-    })
+    standing.end();
+    let told = rows.len();
+    Ok(experiment.outcome(rows, told, false))
 }
 
 impl<'a> Experiment<'a> {
@@ -342,74 +349,51 @@ impl<'a> Experiment<'a> {
         )
     }
 
-    /// All sides in turn, as many times as there are rounds.
+    /// All sides in turn, as many times as there are rounds; `known` has the rows after each of these.
     fn measure(
         &self,
         cell: Cell<'_>,
         stage: &mut Stage<'_>,
         bar: &ProgressBar,
+        known: impl Fn(&[Row]),
     ) -> Result<Vec<Row>, CliError> {
         let mut reports: Vec<Vec<Tried>> = self.sides.iter().map(|_| Vec::new()).collect();
+        let mut rows = Vec::new();
         for round in 0..self.common.rounds {
             for turn in turns(self.sides.len(), usize::from(round)) {
                 reports[turn].push(stage(&self.trial(cell, &self.sides[turn], round)?)?);
                 bar.inc(1);
             }
+            let sides = self.sides.iter().zip(&reports);
+            rows = sides.map(|(side, own)| Row::of(cell, side, own, &reports[0])).collect();
+            known(&rows);
         }
-        let speeds =
-            |reports: &[Tried]| -> Vec<f64> { reports.iter().map(|report| report.commits_per_s).collect() };
-        let first = speeds(&reports[0]);
-        let rows = self.sides.iter().zip(&reports).map(|(side, reports)| {
-            let own = speeds(reports);
-            let ratio = ratio(&own, &first);
-            let commits: u64 = reports.iter().map(|report| report.commits).sum();
-            let deadlocks: u64 = reports.iter().map(|report| report.deadlocks).sum();
-            Row {
-                log_latency: cell.log_latency.to_owned(),
-                zipf: cell.zipf,
-                read_ratio: cell.read_ratio,
-                side: side.clone(),
-                commits,
-                least: own.iter().copied().fold(f64::INFINITY, f64::min),
-                most: own.iter().copied().fold(0.0, f64::max),
-                commits_per_s: median(own),
-                ratio,
-                deadlocks_per_1000: 1000.0 * deadlocks as f64 / commits.max(1) as f64,
-                commits_per_flush: median(reports.iter().filter_map(|it| it.commits_per_flush).collect()),
-                consistent: reports.iter().all(|report| report.consistent),
-            }
-        });
-        Ok(rows.collect())
+        Ok(rows)
     }
-}
 
-/// The median of the rounds in which the first side committed something: beside nothing nobody is so many times as
-/// fast.
-fn ratio(own: &[f64], first: &[f64]) -> Option<f64> {
-    let ratios = own.iter().zip(first).filter(|(_, first)| **first > 0.0);
-    rounds::median(ratios.map(|(own, first)| own / first))
-}
-
-fn median(figures: Vec<f64>) -> f64 {
-    rounds::median(figures.into_iter()).unwrap_or(0.0)
+    /// What it has come to.
+    fn outcome(&self, rows: Vec<Row>, told: usize, partial: bool) -> Outcome {
+        let SharedArgs { threads, branches, accounts, seconds, rounds, .. } = *self.common;
+        Outcome {
+            workload: self.name,
+            version: env!("CARGO_PKG_VERSION"),
+            threads,
+            durability: self.common.durability_name(),
+            rounds,
+            seconds: seconds.as_secs_f64(),
+            branches,
+            accounts_per_branch: accounts,
+            partial,
+            consistent: rows.iter().all(|row| row.consistent),
+            told,
+            rows,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_middle_counts() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0, 7.0]), 2.5);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(Vec::new()), 0.0);
-    }
-
-    #[test]
-    fn beside_nothing_nobody_is_faster() {
-        assert_eq!(ratio(&[0.0, 6.0, 8.0], &[0.0, 2.0, 2.0]), Some(3.5));
-        assert_eq!(ratio(&[7.0, 0.0], &[0.0, 0.0]), None);
-    }
 
     #[test]
     fn settings_and_ratios_are_parsed() {

@@ -16,13 +16,15 @@ use foreshore_bench::{
     Observer, Variant, Workload, compare,
 };
 use foreshore_env::time::Duration;
+use serde::Serialize;
 
 use crate::{
     bench::{
         any_name, names, parse_measured, parse_seconds, parse_setting,
         progress::Progress,
         rounds::ROUNDS,
-        text::{write_failures, write_verdict, written},
+        standing::Standing,
+        text::{UNCHECKED, write_failures, write_verdict, written},
     },
     directory::Directory,
     output::{CliError, json_line, judged, line},
@@ -174,28 +176,61 @@ pub(super) fn run(
     variants: Vec<Variant>,
     args: &ComparisonArgs,
 ) -> Result<ExitCode, CliError> {
-    print(&measure(experiment, workload, variants, args)?, args)
+    print(&measure(experiment, workload, variants, args, |report| report, text)?, args)
 }
 
 /// Prints what came of a comparison.
 pub(crate) fn print(report: &ComparisonReport, args: &ComparisonArgs) -> Result<ExitCode, CliError> {
     let printed = if args.json { json_line(report) } else { line(text(report).trim_end()) };
-    judged(printed, report.consistent)
+    judged(printed, report.consistent != Some(false))
 }
 
-/// Compares the variants.
-pub(super) fn measure(
+/// Compares the variants; gives what `outcome` makes of the report. An interruption tells what there is, for people as
+/// `text` has it.
+pub(super) fn measure<R: Serialize + Send + 'static>(
     experiment: &str,
     workload: &dyn Workload,
     variants: Vec<Variant>,
     args: &ComparisonArgs,
-) -> Result<ComparisonReport, CliError> {
-    let directory = Directory::choose(args.dir.as_deref(), "bench")?;
-    directory.end_when_interrupted(args.json)?;
+    outcome: fn(ComparisonReport) -> R,
+    text: fn(&R) -> String,
+) -> Result<R, CliError> {
+    let (directory, standing) = (Directory::choose(args.dir.as_deref(), "bench")?, Standing::default());
+    let (broken_off, json) = (standing.clone(), args.json);
+    let tell = move |error: &CliError| broken_off.interrupted(error, json, text);
+    directory.end_when_interrupted_after(|| (), tell)?;
     let progress = Progress::new(!args.json && !args.quiet);
-    let result = args.compare(experiment, workload, variants, directory.path().to_owned(), &progress);
+    let observer = Keeper { progress: &progress, keep: &|report| standing.keep(outcome(report)) };
+    let result = args.compare(experiment, workload, variants, directory.path().to_owned(), &observer);
     progress.finish();
-    Ok(result?)
+    // What fails because an interruption has removed the directory takes nothing from what that tells.
+    let report = result?;
+    standing.end();
+    Ok(outcome(report))
+}
+
+/// Shows progress, and keeps what is known.
+struct Keeper<'k> {
+    progress: &'k Progress,
+    keep: &'k dyn Fn(ComparisonReport),
+}
+
+impl Observer for Keeper<'_> {
+    fn loading(&self, rows: u64, of: u64) {
+        self.progress.loading(rows, of);
+    }
+
+    fn running(&self, elapsed: Duration, of: Duration, commits: u64) {
+        self.progress.running(elapsed, of, commits);
+    }
+
+    fn compared(&self, so_far: &dyn Fn() -> ComparisonReport) {
+        (self.keep)(so_far());
+    }
+
+    fn checking(&self) {
+        self.progress.checking();
+    }
 }
 
 /// The report for people: a line for each number of threads and variant.
@@ -257,5 +292,8 @@ fn write_report(out: &mut String, report: &ComparisonReport) -> fmt::Result {
         write_failures(out, &format!("{}: ", variant.variant), &variant.checks)?;
     }
     let checks = report.checks.iter().map(|variant| variant.checks.len()).sum();
-    write_verdict(out, checks, report.consistent)
+    match report.consistent {
+        Some(consistent) => write_verdict(out, checks, consistent),
+        None => writeln!(out, "{UNCHECKED}"),
+    }
 }

@@ -37,7 +37,9 @@ Examples:
   foreshore bench dreadlocks --wait sleep,backoff --branches 1 --confirm
 
 Transactions lock account, teller and branch in this order: there are no deadlocks. So whoever gives way (aborts, precaut.)
-does so for nothing; with --confirm nobody does, and refuted counts the suspicions.";
+does so for nothing; with --confirm nobody does, and refuted counts the suspicions.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 #[derive(Args)]
 #[command(after_help = NODEADLOCK_EXAMPLES)]
@@ -64,7 +66,9 @@ Examples:
   foreshore bench nodeadlock                                 5 of 200 tellers, 1 to 500 threads
   foreshore bench nodeadlock --policies dreadlocks,wait_die --threads 1,2,10,60 --tellers 50
 
-Everybody updates tellers in the same order: there are no deadlocks, and whoever gives way (aborts) does so for nothing.";
+Everybody updates tellers in the same order: there are no deadlocks, and whoever gives way (aborts) does so for nothing.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 /// The engine with a policy, or with a way of waiting. `confirm`: what the latter suspect.
 fn variant(name: &str, confirm: bool) -> Variant {

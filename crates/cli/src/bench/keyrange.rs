@@ -32,7 +32,9 @@ Examples:
   cargo sim simulate bench keyrange --cores 6 --seconds 0.02 --warm-up 0.005 --rounds 1
 
 Each transaction searches four ranges of up to five tellers and updates one teller. waits: requests that found somebody in
-their way; the more precise the modes, the fewer.";
+their way; the more precise the modes, the fewer.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 impl KeyrangeArgs {
     /// What is compared.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     bench::{
         comparison::{self, ComparisonArgs},
-        text::written,
+        text::{UNCHECKED, written},
     },
     output::{CliError, json_line, judged, line},
 };
@@ -46,7 +46,9 @@ Examples:
                                                           on a simulated machine like the paper's
 
 of before: commits/s relative to the step before. paper: the same in the text of Johnson et al. 2009, §7, by 1 and 32
-threads, where it has a number. scaled: relative to the fewest threads.";
+threads, where it has a number. scaled: relative to the fewest threads.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 /// What came of it, step by step.
 #[derive(Serialize)]
@@ -65,8 +67,8 @@ pub(crate) fn outcome(comparison: ComparisonReport) -> Outcome {
 
 /// Runs the subcommand.
 pub(super) fn run(args: &LadderArgs) -> Result<ExitCode, CliError> {
-    let report = comparison::measure("ladder", &args.workload()?, args.variants(), &args.comparison)?;
-    print(args, &outcome(report))
+    let (workload, variants) = (args.workload()?, args.variants());
+    print(args, &comparison::measure("ladder", &workload, variants, &args.comparison, outcome, text)?)
 }
 
 impl LadderArgs {
@@ -91,16 +93,12 @@ impl LadderArgs {
 
 /// Prints what came of it.
 pub(crate) fn print(args: &LadderArgs, outcome: &Outcome) -> Result<ExitCode, CliError> {
-    let printed = if args.comparison.json() {
-        json_line(outcome)
-    } else {
-        line(text(&outcome.comparison, &outcome.ladder).trim_end())
-    };
-    judged(printed, outcome.comparison.consistent)
+    let printed = if args.comparison.json() { json_line(outcome) } else { line(text(outcome).trim_end()) };
+    judged(printed, outcome.comparison.consistent != Some(false))
 }
 
-fn text(report: &ComparisonReport, ladder: &[LadderRow]) -> String {
-    written(|out| write_report(out, report, ladder))
+fn text(outcome: &Outcome) -> String {
+    written(|out| write_report(out, &outcome.comparison, &outcome.ladder))
 }
 
 fn write_report(out: &mut String, report: &ComparisonReport, ladder: &[LadderRow]) -> fmt::Result {
@@ -132,8 +130,9 @@ fn write_report(out: &mut String, report: &ComparisonReport, ladder: &[LadderRow
     }
     let checks = report.checks.iter().map(|variant| variant.checks.len()).sum::<usize>();
     match report.consistent {
-        true => writeln!(out, "\n  consistent: all {checks} checks hold"),
-        false => {
+        None => writeln!(out, "\n  {UNCHECKED}"),
+        Some(true) => writeln!(out, "\n  consistent: all {checks} checks hold"),
+        Some(false) => {
             let failures = report.checks.iter().flat_map(|variant| {
                 let failed = variant.checks.iter().filter(|check| !check.holds);
                 failed.map(|check| format!("{}: {}", variant.variant, check.name))

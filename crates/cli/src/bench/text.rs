@@ -21,6 +21,9 @@ pub(super) fn write_failures(out: &mut String, of: &str, checks: &[Check]) -> fm
     Ok(())
 }
 
+/// The last line of what was broken off.
+pub(super) const UNCHECKED: &str = "broken off: nothing was checked";
+
 /// The last line: whether all `checks` hold.
 pub(super) fn write_verdict(out: &mut String, checks: usize, consistent: bool) -> fmt::Result {
     match consistent {

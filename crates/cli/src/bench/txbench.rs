@@ -60,7 +60,9 @@ Examples:
   foreshore bench txbench --set lock_table=latched --threads 2,500 --seconds 10 --json
 
 of peak: relative to the lock table's own highest. /s computed: commits in a second that the process computed on one
-processor. busy: how many processors did, on average. aborts: share of all attempts.";
+processor. busy: how many processors did, on average. aborts: share of all attempts.
+
+Interrupted, it prints what was measured until then: with --json there is \"partial\":true, beside the error.";
 
 /// Runs the subcommand.
 pub(super) fn run(args: &TxbenchArgs) -> Result<ExitCode, CliError> {

@@ -453,6 +453,56 @@ fn a_comparison_that_is_interrupted_tells_what_there_is() {
     assert_eq!((told["results"].as_array().unwrap().len(), entries(directory.path())), (2, 0));
 }
 
+/// By those that compare variants all was lost that had been measured.
+#[test]
+fn variants_that_are_interrupted_are_told_of_as_far_as_they_have_come() {
+    let shared = "--threads 1 --rounds 1000 --warm-up 0";
+    let commits = "--log-latency 0 --accounts 10 --seconds 0.02";
+    for (run, rows, name) in [
+        ("bench txbench --keys 1000 --lock-tables latched,staged --seconds 20", "/results", "staged"),
+        ("bench ladder --steps final,road --commit-every 10 --seconds 20", "/ladder", "road"),
+        (&format!("bench elr --elr off,shared --read-ratio 0 {commits}"), "/rows", "shared"),
+        (
+            &format!("bench killpolicy --policy youngest,longest_pipeline {commits}"),
+            "/rows",
+            "longest_pipeline",
+        ),
+    ] {
+        // What it has printed when it has gone on for as long as that after it has made its directory, or for longer,
+        // if it had not come to the end of a round then.
+        let interrupted = |more: &str, has_come: &dyn Fn(&str) -> bool| {
+            let directory = tempfile::tempdir().unwrap();
+            let mut seconds = 1;
+            loop {
+                let begun = std::cell::Cell::new(None);
+                let ready = |_| {
+                    begun.set(begun.get().or((entries(directory.path()) > 0).then(Instant::now)));
+                    begun.get().is_some_and(|begun| begun.elapsed() > Duration::from_secs(seconds))
+                };
+                let (printed, said) =
+                    interrupted_when(&format!("{run} {shared} {more}"), directory.path(), ready);
+                assert!(said.contains("error: interrupted"), "{run}: {said}");
+                assert_eq!(entries(directory.path()), 0, "{run}");
+                if has_come(&printed) || seconds > 60 {
+                    break printed;
+                }
+                seconds *= 4;
+            }
+        };
+        let printed = interrupted("--json", &|printed| printed.contains("\"partial\""));
+        let told: serde_json::Value =
+            serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{run}: {error}: {printed}"));
+        let error = (&told["error"]["code"], &told["partial"]);
+        assert_eq!(error, (&"interrupted".into(), &true.into()), "{run}: {told}");
+        let rows = told.pointer(rows).unwrap().as_array().unwrap();
+        assert!(rows.len() == 2 && rows.iter().all(|row| row["commits_per_s"].is_number()), "{run}: {told}");
+        // What is checked at the end was not.
+        assert_eq!(told["consistent"].is_null(), told.get("checks").is_some(), "{run}: {told}");
+        let printed = interrupted("--quiet", &|printed| printed.contains(name));
+        assert!(printed.contains(name) && !printed.contains("hold"), "{run}: {printed}");
+    }
+}
+
 /// A process that this one has started (`proc(5)`: the fourth field of `stat`, whose second one, in brackets, may have
 /// spaces in it).
 #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@ use foreshore_bench::EngineKind;
 use serde::Serialize;
 
 use super::child::Failed;
-use crate::bench::rounds::median;
+use crate::bench::{rounds::median, standing::Interruption};
 
 /// What one run told.
 #[derive(Clone, Debug, Serialize)]
@@ -59,13 +59,6 @@ pub(super) struct Comparison {
     pub(super) error: Option<Interruption>,
     /// By workload, threads, engine, in the order of the arguments.
     pub(super) results: Vec<EngineResult>,
-}
-
-/// Why there are not all results.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Interruption {
-    pub(super) code: &'static str,
-    pub(super) message: String,
 }
 
 impl Comparison {

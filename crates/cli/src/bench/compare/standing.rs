@@ -4,10 +4,11 @@ use foreshore_env::sync::{Arc, Mutex};
 use indicatif::ProgressBar;
 
 use super::{
-    result::{Comparison, EngineResult, Interruption},
+    result::{Comparison, EngineResult},
     table,
 };
 use crate::{
+    bench::standing::Interruption,
     directory::await_interruption,
     output::{CliError, json_line, line},
 };
@@ -88,7 +89,7 @@ impl Standing {
         // If nobody can read it, nobody misses it.
         let _ = match table::broken_off(comparison, *complete) {
             _ if *json => {
-                comparison.interrupt(Interruption { code: error.code(), message: error.to_string() });
+                comparison.interrupt(Interruption::of(error));
                 json_line(comparison)
             }
             text if text.is_empty() => Ok(()),
