@@ -1,10 +1,20 @@
-//! The file of this program, to start more processes of it.
+//! More processes of this program: its file, and that they end with who has started them.
 
 use std::{
     env, fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+#[cfg(foreshore_sim)]
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+    thread,
+};
+
+/// In the environment of a process that is to end with who has started it.
+#[cfg(foreshore_sim)]
+const LEASHED: &str = "FORESHORE_ENDS_WITH_ITS_INPUT";
 
 /// Where Linux has the file that a process runs, whatever has become of its name.
 const RUNNING: &str = "/proc/self/exe";
@@ -22,6 +32,27 @@ fn running_unless(named: &Path) -> Option<&'static Path> {
     let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let own = file(running)?;
     (file(named) != Some(own)).then_some(running)
+}
+
+/// Lets a process of this program end when the pipe that it gets as its standard input does: with whoever keeps that,
+/// however he ends. A signal that is sent to him alone, as by a supervisor, does not come to it.
+#[cfg(foreshore_sim)]
+pub(crate) fn leash(command: &mut Command) -> &mut Command {
+    command.env(LEASHED, "1").stdin(Stdio::piped())
+}
+
+/// Ends this process with who has started it, if he asks for that.
+#[cfg(foreshore_sim)]
+pub(crate) fn end_with_parent() -> io::Result<()> {
+    if env::var_os(LEASHED).is_none() {
+        return Ok(());
+    }
+    let await_parent = || {
+        // Nothing is ever written there.
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(i32::from(crate::output::TROUBLE));
+    };
+    thread::Builder::new().spawn(await_parent).map(drop)
 }
 
 #[cfg(all(test, target_os = "linux", not(foreshore_sim)))]

@@ -56,6 +56,55 @@ fn virtual_time_is_short_if_nothing_else_is_said() {
     }
 }
 
+/// A signal that comes to the comparison alone, as from whoever supervises it, or from an experiment that is interrupted,
+/// left the machine that was under way to itself, for hours.
+#[cfg(all(foreshore_sim, target_os = "linux"))]
+#[test]
+fn a_machine_of_its_own_ends_with_its_comparison() {
+    use std::{fs, process::Stdio, thread, time};
+    // The state of a process and who has started it (`proc(5)`: the third and the fourth field of `stat`, whose second
+    // one, in brackets, may have spaces in it).
+    let stat = |process: u32| -> Option<(String, u32)> {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+    };
+    let child_of = |parent: u32| {
+        let processes = fs::read_dir("/proc").unwrap();
+        let mut ids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        ids.find(|id| stat(*id).is_some_and(|(_, by)| by == parent))
+    };
+    let wait_for = |what: &str, done: &mut dyn FnMut() -> bool| {
+        let deadline = time::Instant::now() + time::Duration::from_secs(120);
+        while !done() {
+            assert!(time::Instant::now() < deadline, "{what} takes too long");
+            thread::sleep(time::Duration::from_millis(10));
+        }
+    };
+    for signal in ["-TERM", "-KILL"] {
+        let mut comparison = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+        let arguments =
+            "simulate bench elr --elr off --read-ratio 0 --log-latency 30us --seconds 1000 --json";
+        comparison
+            .args(arguments.split(' '))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut comparison = comparison.spawn().unwrap();
+        let mut machine = None;
+        wait_for("starting a machine", &mut || {
+            machine = child_of(comparison.id());
+            machine.is_some()
+        });
+        let sent = Command::new("kill").args([signal, &comparison.id().to_string()]).status().unwrap();
+        assert!(sent.success() && !comparison.wait().unwrap().success());
+        // Who waits for it now may not do so soon.
+        wait_for("the end of the machine", &mut || {
+            stat(machine.unwrap()).is_none_or(|(state, _)| state == "Z")
+        });
+    }
+}
+
 /// The commands of all pages.
 #[cfg(foreshore_sim)]
 #[test]

@@ -23,8 +23,11 @@ pub(super) fn again(machine: &MachineArgs, more: &[String]) -> Result<Value, Cli
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut command = Command::new(program);
     command.args(arguments(&given, machine)).args(more);
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.map_err(CliError::io("start another process"))?;
+    let child = own::leash(&mut command).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+    let mut child = child.map_err(CliError::io("start another process"))?;
+    // It ends when this does, which would be dropped before it is waited for.
+    let _leash = child.stdin.take();
+    let output = child.wait_with_output().map_err(CliError::io("watch another process"))?;
     let understood = understand(&String::from_utf8_lossy(&output.stdout), output.status.code());
     understood.map_err(|left| {
         let message = format!("{}: {}", described(machine), left.message);

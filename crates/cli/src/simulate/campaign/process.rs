@@ -122,7 +122,7 @@ impl Run {
             .arg("--json")
             .env_remove("RUST_BACKTRACE")
             .env_remove("RUST_LIB_BACKTRACE");
-        command.stdin(Stdio::null());
+        own::leash(&mut command);
         Run::of(request.seed, command)
     }
 
