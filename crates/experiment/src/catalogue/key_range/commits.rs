@@ -58,8 +58,8 @@ pub(super) fn victims(scale: Scale) -> Experiment {
             )
             .because(
                 Cause::Experiment,
-                "which of the two is worse is a matter of how many deadlocks come before one pipeline is alone, each with a flush of 10 ms: 46 for 1,000 commits \
-                 with the youngest, 45 with the longest",
+                "which of the two is worse is a matter of how many deadlocks come before one pipeline is alone, each with a flush of 10 ms: 168 for 1,000 commits \
+                 with the youngest, 89 with the longest",
             ),
             Claim::alike(
                 "a fast disk: the difference is small",
