@@ -126,7 +126,7 @@ fn scans(scale: Scale) -> Experiment {
             .because(
                 Cause::Experiment,
                 "ten threads scan the same pages in the same order: with exclusive latches they wait for each other for 60 % \
-                 of their time, with the others for less than 1 %, and spin for a tenth",
+                 of their time, with the others for 3 %, and spin for a sixth",
             ),
         ],
         remark: "A scan without an index, in place of TPC-H. All threads scan the same pages in the same order, so that exclusive latches meet more \

@@ -15,8 +15,8 @@ const SHORE_MT: &str = "--set key_range_modes=next_key --set intent_locks=inheri
 const ORIGINAL: &str = "original Shore-MT, 10ms";
 
 /// Why early release gains less on a slow disk.
-const ALONE_ON_A_SLOW_DISK: &str = "whoever is alone does much: without early release one pipeline keeps the locks that all need and commits 114,000 a \
-                 second; with it six do 449,000, and with 30 µs 488,000 where all tellers are alike";
+const ALONE_ON_A_SLOW_DISK: &str = "whoever is alone does much: without early release one pipeline keeps the locks that all need and commits 110,000 a \
+                 second; with it six do 442,000, and with 30 µs 489,000 where all tellers are alike";
 
 /// Why policies differ more.
 const A_FLUSH_IS_DEAR: &str = "a flush for a victim costs as many transactions as it lasts, and they are faster here: one pipeline alone commits 106,000 a \
@@ -113,7 +113,7 @@ pub(super) fn early_release(scale: Scale) -> Experiment {
                 rate("off, 10ms", at(0.0)),
                 5.0,
                 1.6,
-            ).because(Cause::Experiment, "how often a pipeline waits for the disk without early release is a matter of few deadlocks: 449,000 commits/s if all locks are released early, 114,000 if none is"),
+            ).because(Cause::Experiment, "how often a pipeline waits for the disk without early release is a matter of few deadlocks: 442,000 commits/s if all locks are released early, 110,000 if none is"),
             Claim::times(
                 "30 µs: 3 times",
                 rate("shared_and_exclusive, 30us", at(0.0)),

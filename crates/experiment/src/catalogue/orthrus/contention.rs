@@ -10,7 +10,7 @@ use crate::{
 const SLEEPERS_HOLD: &str = "who waits for a lock sleeps here, and a lock that is handed to a sleeper is held while it wakes; who \
                              dies leaves the hot records to those who run";
 /// Why wait-die does not fall.
-const DEAD_PAUSE: &str = "who dies pauses before it runs again, the longer the more often it has died: 80 cores have 1.7 deaths for each commit, and do 257,000 \
+const DEAD_PAUSE: &str = "who dies pauses before it runs again, the longer the more often it has died: 80 cores have 1.6 deaths for each commit, and do 253,000 \
                           commits/s, 20 cores 209,000";
 /// Why it makes no difference to those who lock first which of their records are hot.
 const HELD_THROUGHOUT: &str = "deadlock-free locking asks for locks in the order of their hashed names, and holds what is hot throughout, wherever it comes: two \
