@@ -112,6 +112,32 @@ fn long_values_are_whole_and_somebody_has_them() {
     assert!(gaps > 1 && begins > 1, "{gaps} gaps, {begins} beginnings");
 }
 
+/// A chunk of another key is not found by who reads the value, though its id, its index and all lengths are right.
+#[test]
+fn chunks_have_the_keys_by_which_they_are_looked_for() {
+    let sample = Sample::closed();
+    let mut data = sample.disk.read_file(&Sample::file("data")).unwrap();
+    let leaf = page_of(&data, NODE, Some(OVERFLOW)) * PAGE_BYTES;
+    let number =
+        |data: &[u8], at: usize| usize::from(u16::from_le_bytes(data[at..at + 2].try_into().unwrap()));
+    assert_eq!(number(&data, leaf + 30), 0, "the prefix of the first chunk's key");
+    let (place, key) = (leaf + number(&data, leaf + 64 + 4), number(&data, leaf + 64 + 6));
+    assert_eq!(key, 12);
+    let id = u64::from_be_bytes(data[place..place + 8].try_into().unwrap());
+    let length = number(&data, place + key);
+    // A byte of the value becomes one of the key.
+    data[leaf + 64 + 6] += 1;
+    data[place + key] = 0;
+    data[place + key + 1..place + key + 3].copy_from_slice(&(length as u16 - 1).to_le_bytes());
+    assert!(is_noticed(&sample, &data), "of another length");
+    // The shortest of the sample: of two chunks.
+    let whole = 2000_u64;
+    let reference = [id.to_le_bytes(), whole.to_le_bytes()].concat();
+    let place = data.windows(16).position(|bytes| bytes == reference).expect("the first long value");
+    data[place + 8..place + 16].copy_from_slice(&(whole - 1).to_le_bytes());
+    assert!(is_noticed(&sample, &data), "the record says so, too");
+}
+
 /// Each record of a transaction refers to the one before it. Nobody follows those of who has committed but a check.
 #[test]
 fn records_of_a_transaction_form_a_chain() {

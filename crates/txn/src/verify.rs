@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use foreshore_base::{Lsn, PageId, PageSet, Result, StorageError, TableId, TxnId};
+use foreshore_base::{
+    Lsn, PageId, PageSet, Result, StorageError, TableId, TxnId, limits::OVERFLOW_CHUNK_BYTES,
+};
 use foreshore_btree::{
     BTree, Direction, Isolation, LockKind, NoLocks, VerifyReport as TreeReport, long_value_digest,
 };
@@ -22,6 +24,9 @@ use crate::{
 pub const VERIFY_WAIT: Duration = Duration::from_secs(60);
 /// Most problems that a report keeps; the rest is counted.
 pub const MAX_PROBLEMS: usize = 1000;
+
+/// Bytes of the key of a long value's chunk: an id, and an index.
+const LONG_VALUE_KEY_BYTES: usize = 12;
 
 /// What a check of a database has found.
 #[derive(Clone, Debug, Default)]
@@ -145,8 +150,8 @@ fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> R
     check_free_space(core, &met, damaged, report)
 }
 
-/// The chunks of each long value are without gap, there are as many long values as records that refer to one, and of
-/// the ids and lengths that these say.
+/// The chunks of each long value are without gap, and full but for the last one; there are as many long values as
+/// records that refer to one, and of the ids and lengths that these say.
 /// The long values of a dropped table may be deleted before the records that refer to them, the last chunks first.
 fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) -> Result<()> {
     let whole = (Bound::Unbounded, Bound::Unbounded);
@@ -168,7 +173,15 @@ fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) 
         let id = key.first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
         let index = key.last_chunk().map_or(0, |index| u32::from_be_bytes(*index));
         values += u64::from(index == 0);
-        if index != 0 && expected != Some((id, index)) {
+        if key.len() != LONG_VALUE_KEY_BYTES || !(1..=OVERFLOW_CHUNK_BYTES).contains(&chunk.len()) {
+            report.problem(format!(
+                "chunk {index} of the long value {id} has a key of {} bytes, and {} bytes",
+                key.len(),
+                chunk.len()
+            ));
+        }
+        let before = u64::from(index) * OVERFLOW_CHUNK_BYTES as u64;
+        if index != 0 && (expected != Some((id, index)) || length != before) {
             report.problem(format!(
                 "chunk {index} of the long value {id} does not follow on the one before it"
             ));
