@@ -5,11 +5,13 @@ use std::{
     ops::ControlFlow,
 };
 
-use foreshore::{Database, Direction, Error, Result, Salvage, TableDefinition, TransactOptions, Transaction};
+use foreshore::{
+    Database, Direction, Error, Result, Salvage, SalvageSource, TableDefinition, TransactOptions, Transaction,
+};
 use foreshore_env::{disk::Disk, sync::Arc, time::Duration};
-use foreshore_testkit::FaultyDisk;
+use foreshore_testkit::{CrashMode, FaultyDisk};
 
-use crate::sample::{Sample, options};
+use crate::sample::{self, Content, Sample, options};
 
 /// Where a copy is made.
 const BACKUP: &str = "/copy";
@@ -21,12 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const IN_VAIN: Duration = Duration::from_millis(20);
 
 /// Saves what can be saved of the database on this disk, opens it, and does to it what users do. Errors are fine, but
-/// those that speak of damage where a check has found none: gives what failed.
+/// those that speak of damage where a check has found none: gives what failed. Where a check has found none, all who
+/// read must find the same: a copy, what is saved, and those who come after a crash, or another opening.
 pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
     let failures = Failures::default();
-    save(disk);
-    let database = || Database::builder().options(options()).create(false).disk(Arc::new(disk.clone()));
-    let Some(db) = failures.note("open", database().open(Sample::directory())) else {
+    let saved = save(disk);
+    let database =
+        |disk: &FaultyDisk| Database::builder().options(options()).create(false).disk(Arc::new(disk.clone()));
+    let Some(db) = failures.note("open", database(disk).open(Sample::directory())) else {
         return failures.into_inner();
     };
     let user = User { patience: decide(&db), db, failures };
@@ -34,13 +38,21 @@ pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
     user.failures.called_sound.set(is_sound());
     let read = user.read_tables();
     user.note("read", read);
+    let found = user.content();
+    if let (Some(saved), Some(found)) = (&saved, &found) {
+        assert!(
+            saved == &Ok(found.clone()),
+            "what is saved is not what is there: {:?}",
+            saved.as_ref().err()
+        );
+    }
     let backup = user.db.backup(BACKUP);
     if user.failures.note("backup", backup).is_some() {
-        let copied = database().open(BACKUP).and_then(|copy| {
+        let copied = database(disk).open(BACKUP).and_then(|copy| {
             let report = copy.verify_within(decide(&copy))?;
             let called_sound = user.failures.called_sound.get();
             assert!(report.is_sound() || !called_sound, "the copy has {:?}", report.problems.first());
-            Ok(())
+            find_again("a copy", found.as_ref(), &copy)
         });
         user.note("open a backup", copied);
     }
@@ -48,6 +60,12 @@ pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
     user.note("plan", plan);
     let used = user.use_tables();
     user.note("use", used);
+    let left = user.content();
+    if left.is_some() {
+        let crashed = database(&disk.after_crash(CrashMode::DropUnsynced)).open(Sample::directory());
+        let recovered = crashed.and_then(|db| find_again("a crash", left.as_ref(), &db));
+        user.note("open after a crash", recovered);
+    }
     let verified = user.db.verify_within(user.patience);
     if let Some(report) = user.failures.note("verify", verified) {
         let called_sound = user.failures.called_sound.get();
@@ -58,12 +76,16 @@ pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
     user.note("checkpoint", checkpoint);
     let changed = user.change_file();
     user.note("change the file", changed);
+    let left = user.content();
     let closed = user.db.close();
     user.note("close", closed);
     let User { db, failures, .. } = user;
     drop(db);
-    if let Some(db) = failures.note("open read-only", database().read_only(true).open(Sample::directory())) {
+    let reopened = database(disk).read_only(true).open(Sample::directory());
+    if let Some(db) = failures.note("open read-only", reopened) {
         let user = User { patience: IN_VAIN, db, failures };
+        let again = find_again("another opening", left.as_ref(), &user.db);
+        user.note("read again", again);
         let read = user.read_tables();
         user.note("read what is read-only", read);
         return user.failures.into_inner();
@@ -71,13 +93,33 @@ pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
     failures.into_inner()
 }
 
-/// Reads what salvage finds.
-fn save(disk: &FaultyDisk) {
+/// Reads what salvage finds; the error says what it calls lost. `None` if it finds nothing at all, or what nobody has
+/// decided about.
+fn save(disk: &FaultyDisk) -> Option<Result<Content, String>> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let Ok(salvage) = Salvage::on(&disk, Sample::directory(), |_, _| {}) else { return };
+    let salvage = Salvage::on(&disk, Sample::directory(), |_, _| {}).ok()?;
+    let (mut content, mut lost) = (Content::new(), Vec::new());
     for table in salvage.tables() {
-        let _ = salvage.rows(&table, |_, _| ControlFlow::Continue(()));
+        let entries = content.entry(table.name.clone()).or_default();
+        let rows = salvage.rows(&table, |key, value| {
+            entries.insert(key.to_vec(), value.to_vec());
+            ControlFlow::Continue(())
+        });
+        if !table.lost.is_empty() || !rows.as_ref().is_ok_and(|rows| rows.values_lost.is_empty()) {
+            lost.push(format!("{table:?}: {rows:?}"));
+        }
     }
+    if salvage.source() != SalvageSource::Recovered || salvage.damaged_pages().1 > 0 {
+        lost.push(format!("{:?}, {:?}", salvage.failure(), salvage.damaged_pages()));
+    }
+    (salvage.undecided() == 0).then(|| if lost.is_empty() { Ok(content) } else { Err(lost.join("; ")) })
+}
+
+/// What was there is there, in whatever came of the database.
+fn find_again(after: &str, content: Option<&Content>, db: &Database) -> Result<()> {
+    let Some(content) = content else { return Ok(()) };
+    assert!(sample::content(db)? == *content, "after {after} there is something else");
+    Ok(())
 }
 
 /// Commits one prepared transaction, rolls the next one back, and so on; how long waits may take after that.
@@ -141,6 +183,12 @@ impl User {
         TransactOptions { deadline: Some(self.patience), ..TransactOptions::default() }
     }
 
+    /// Everything, where a check has found nothing, and nobody holds locks.
+    fn content(&self) -> Option<Content> {
+        let is_asked = self.failures.called_sound.get() && self.patience == PATIENCE;
+        is_asked.then(|| self.failures.note("read all", sample::content(&self.db))).flatten()
+    }
+
     /// Reads, without locks where it can.
     fn read_tables(&self) -> Result<()> {
         let options = self.options();
@@ -197,6 +245,8 @@ impl User {
     }
 
     fn use_tables(&self) -> Result<()> {
+        let created = self.db.create_table("made anew", "bytes", "bytes");
+        self.note("create a table", created);
         for table in self.db.tables()? {
             let definition = TableDefinition::encoded(&table.name);
             for direction in [Direction::Ascending, Direction::Descending] {
