@@ -13,7 +13,7 @@ use std::{fmt, panic::Location};
 
 use foreshore_base::TxnId;
 use foreshore_env::{sync::Arc, time::Duration};
-use foreshore_txn::{DeadlockReport, LockMode, MAX_BLOCKERS, VictimReason};
+use foreshore_txn::{LockMode, MAX_BLOCKERS, VictimReason};
 
 use crate::database::Database;
 pub(crate) use names::Names;
@@ -251,11 +251,6 @@ impl Database {
         }
         let names = Names::of(self);
         self.lock_manager().deadlocks().iter().map(|report| names.deadlock(report)).collect()
-    }
-
-    /// The report in an [`Error::Deadlock`](crate::Error::Deadlock) with the names of its tables.
-    pub fn describe_deadlock(&self, report: &DeadlockReport) -> DeadlockView {
-        Names::of(self).deadlock(report)
     }
 }
 

@@ -323,7 +323,7 @@ fn a_deadlock_is_remembered_with_names_and_reason() {
         let Err(Error::Deadlock(report)) = two.put(ACCOUNTS, "a", 3) else {
             panic!("the younger one gives way")
         };
-        let view = db.describe_deadlock(&report);
+        let view = report.view();
         assert_eq!((view.victim, view.reason, view.cycle.len()), (victim, VictimReason::Deadlock, 2));
         let text = view.to_string();
         assert!(text.contains("for XN on key \"a\" of accounts, to change the key"), "{text}");
