@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use foreshore_base::{Places, key::Key, limits::MAX_KEY_BYTES};
+use foreshore_base::{Places, key::Key};
 use foreshore_txn::{Direction, IntentMode, LockKind, TableInfo};
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     range::{Bounds, Cursor},
     table::{TableDefinition, TableDescription},
-    transaction::Transaction,
+    transaction::{Transaction, check_length},
     value::Value,
 };
 
@@ -125,11 +125,7 @@ impl<'d> Steps<'d> {
     ) -> Result<()> {
         let start = self.bytes.len();
         key.encode(&mut self.bytes);
-        let length = self.bytes.len() - start;
-        // DB-7.
-        if length > MAX_KEY_BYTES {
-            return Err(Error::key_too_long(length));
-        }
+        check_length(&self.bytes[start..])?;
         let table = self.table(database, table)?;
         self.steps.push(Step::Key { table, key: start..self.bytes.len(), kind });
         Ok(())

@@ -12,12 +12,13 @@ use crate::{
     value::Value,
 };
 
+/// Refuses a key that is too long (DB-7).
 #[inline]
 pub(crate) fn check_length(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_BYTES { Err(Error::key_too_long(key.len())) } else { Ok(()) }
 }
 
-/// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7); in `scratch` only if it is nowhere
+/// A key in the order-preserving encoding, refused when it is too long (DB-2); in `scratch` only if it is nowhere
 /// yet.
 #[inline]
 pub(crate) fn encoded_key<'k, K: Key>(key: &'k K, scratch: &'k mut Vec<u8>) -> Result<&'k [u8]> {
