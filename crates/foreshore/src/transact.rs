@@ -26,8 +26,9 @@ pub(crate) use attempts::Failures;
 use attempts::{Attempts, Next, wants_log};
 pub(crate) use place::{PlaceQueue, Search};
 
-/// [`TransactOptions::retries`] from which on those runs do not count that were only refused a wait (DB-12).
-const VICTIMS: u32 = 1000;
+/// [`TransactOptions::retries`], unless somebody says otherwise. Where that many are allowed, or more, runs that were only
+/// refused a wait do not count (DB-12).
+const DEFAULT_RETRIES: u32 = 1000;
 
 /// How a transaction runs. What is `None` is as the database's [`Options`] say.
 ///
@@ -132,7 +133,7 @@ impl TransactOptions {
 impl Default for TransactOptions {
     fn default() -> TransactOptions {
         TransactOptions {
-            retries: VICTIMS,
+            retries: DEFAULT_RETRIES,
             deadline: None,
             lock_timeout: None,
             durability: None,
@@ -178,17 +179,6 @@ impl<'a> Session<'a> {
             }
             Session::Pipeline(database, pipeline) => database.begun(pipeline.begin(begin), options, deadline),
         }
-    }
-
-    #[cold]
-    fn begin_when_there_is_a_place(
-        &mut self,
-        places: &PlaceQueue,
-        (options, reads, deadline, age): (&TransactOptions, ReadMode, Option<Instant>, Option<u64>),
-        at: &'static Location<'static>,
-    ) -> Result<Transaction> {
-        let begin = || self.begin(options, reads, deadline, age, Some(at));
-        places.find(deadline, age.is_some(), begin)
     }
 
     /// Where its transactions are let in, if there is somebody to look after that. A pipeline has locks and does not
@@ -257,8 +247,9 @@ pub(crate) fn run<R, C>(
         // What is planned locks what it reads, whatever the mode.
         let reads = if planner.is_none() { attempts.read_mode() } else { ReadMode::Locking };
         // With its permit: whom that let in would only wait behind it.
-        let wait = |session: &mut Session<'_>, places| {
-            session.begin_when_there_is_a_place(places, (options, reads, deadline, age), at)
+        let wait = |session: &mut Session<'_>, places: &PlaceQueue| {
+            let begin = || session.begin(options, reads, deadline, age, Some(at));
+            places.find(deadline, age.is_some(), begin)
         };
         let run = {
             let mut tx = match places {

@@ -6,7 +6,7 @@ use foreshore_env::{
 };
 use foreshore_txn::{Engine, VictimReason};
 
-use super::{Run, TransactOptions, VICTIMS};
+use super::{DEFAULT_RETRIES, Run, TransactOptions};
 use crate::{
     ReadMode,
     database::Database,
@@ -167,7 +167,7 @@ impl Failures {
             });
         }
         // DB-12.
-        if refused.is_none() || options.retries < VICTIMS {
+        if refused.is_none() || options.retries < DEFAULT_RETRIES {
             self.counted = self.counted.saturating_add(1);
         }
     }
