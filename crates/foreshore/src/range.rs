@@ -1,6 +1,7 @@
 //! Going through a range.
 
 use std::{
+    borrow::Cow,
     marker::PhantomData,
     ops::{Bound, ControlFlow, RangeBounds},
 };
@@ -9,10 +10,10 @@ use foreshore_base::key::{self, Key, KeyPrefix, Prefix};
 use foreshore_txn::{Direction, LockKind, TableInfo, Txn, TxnCursor, TxnError};
 
 use crate::{
-    error::Result,
+    error::{Error, Result},
     read::ReadTransaction,
     table::undecodable,
-    transaction::{Transaction, check_length, decode_value, encoded_key},
+    transaction::{Transaction, check_length, encoded_key},
     value::Value,
 };
 
@@ -220,8 +221,8 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// [`Error::Undecodable`](crate::Error::Undecodable) if what is stored is no `K` or no `V`.
     pub fn next(&mut self, tx: &mut impl Reads) -> Result<Option<(K::Owned, V::Owned)>> {
         let Some((key, value)) = self.step(tx.transaction())?.then(|| self.entry()) else { return Ok(None) };
-        let key = K::decode(key).map_err(|error| undecodable(&self.table, error.expected.into_owned()))?;
-        Ok(Some((key, decode_value::<V>(&self.table, value)?)))
+        let key = K::decode(key).map_err(|error| self.undecodable(error.expected))?;
+        Ok(Some((key, V::decode(value).map_err(|error| self.undecodable(error.expected))?)))
     }
 
     /// The next entry, encoded.
@@ -261,7 +262,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
     pub fn next_key(&mut self, tx: &mut impl Reads) -> Result<Option<K::Owned>> {
         let Some(key) = self.next_key_encoded(tx)? else { return Ok(None) };
         let decoded = K::decode(key);
-        decoded.map(Some).map_err(|error| undecodable(&self.table, error.expected.into_owned()))
+        decoded.map(Some).map_err(|error| self.undecodable(error.expected))
     }
 
     /// The key of the next entry, encoded.
@@ -291,6 +292,11 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The encoded key of the last entry that it gave; empty if there is none.
     fn key(&self) -> &[u8] {
         self.entry().0
+    }
+
+    #[cold]
+    fn undecodable(&self, expected: Cow<'static, str>) -> Error {
+        undecodable(self.table.name(), expected)
     }
 }
 

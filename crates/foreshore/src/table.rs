@@ -231,8 +231,8 @@ fn mismatch(table: &str, stored: (&str, &str), asked: (&str, &str)) -> Error {
 }
 
 #[cold]
-pub(crate) fn undecodable(table: &TableInfo, expected: String) -> Error {
-    Error::Undecodable { table: table.name().to_owned(), expected }
+pub(crate) fn undecodable(table: &str, expected: Cow<'static, str>) -> Error {
+    Error::Undecodable { table: table.to_owned(), expected: expected.into_owned() }
 }
 
 /// How [`Transaction::lock_table`](crate::Transaction::lock_table) locks.

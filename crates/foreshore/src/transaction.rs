@@ -19,13 +19,13 @@ use crate::{
     Durability, Isolation,
     database::Inner,
     error::{Error, Result, Victim},
-    table::{Recent, TableDefinition, TableLock},
-    value::{Value, ValueDecodeError},
+    table::{Recent, TableDefinition, TableLock, undecodable},
+    value::Value,
 };
 
 pub(crate) use asker::Asker;
 use coding::encoded_value;
-pub(crate) use coding::{check_length, decode_value, encoded_key};
+pub(crate) use coding::{check_length, encoded_key};
 pub use savepoints::Savepoint;
 pub use waiting::CancelHandle;
 
@@ -146,7 +146,7 @@ impl Transaction {
         key: K,
     ) -> Result<Option<V::Owned>> {
         let found = self.get_with(table, key, |bytes| V::decode(bytes))?;
-        self.decoded(table.name(), found)
+        found.transpose().map_err(|error| undecodable(table.name(), error.expected))
     }
 
     /// Whether a key is there, without reading its value: one of more than 1,792 bytes lies beside its row, and stays
@@ -175,7 +175,7 @@ impl Transaction {
         key: K,
     ) -> Result<Option<V::Owned>> {
         let found = self.get_for_update_with(table, key, |bytes| V::decode(bytes))?;
-        self.decoded(table.name(), found)
+        found.transpose().map_err(|error| undecodable(table.name(), error.expected))
     }
 
     /// Reads a value in place: `read` gets its encoded bytes, which for a table of byte values are the value. It may be
@@ -205,17 +205,6 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         self.on_key(&table, &key, |txn, table, key| txn.get_for_update(table, key, read))
-    }
-
-    #[inline]
-    fn decoded<T>(&self, table: &str, found: Option<Result<T, ValueDecodeError>>) -> Result<Option<T>> {
-        match found {
-            None => Ok(None),
-            Some(Ok(value)) => Ok(Some(value)),
-            Some(Err(error)) => {
-                Err(Error::Undecodable { table: table.to_owned(), expected: error.expected.into_owned() })
-            }
-        }
     }
 
     /// Writes a value, whether or not the key is there; tells whether it was.

@@ -4,11 +4,9 @@ use foreshore_base::{
     key::Key,
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
-use foreshore_txn::TableInfo;
 
 use crate::{
     error::{Error, Result},
-    table::undecodable,
     value::Value,
 };
 
@@ -45,8 +43,4 @@ pub(super) fn encoded_value<'v, V: Value>(value: &'v V, scratch: &'v mut Vec<u8>
         }
     };
     if bytes.len() > MAX_VALUE_BYTES { Err(Error::value_too_long(bytes.len())) } else { Ok(bytes) }
-}
-
-pub(crate) fn decode_value<V: Value>(table: &TableInfo, bytes: &[u8]) -> Result<V::Owned> {
-    V::decode(bytes).map_err(|error| undecodable(table, error.expected.into_owned()))
 }

@@ -6,7 +6,7 @@ use foreshore_txn::{KEYS_TOGETHER, LockKind};
 use super::{Transaction, check_length};
 use crate::{
     error::Result,
-    table::TableDefinition,
+    table::{TableDefinition, undecodable},
     value::{Value, ValueDecodeError},
 };
 
@@ -92,7 +92,8 @@ impl Transaction {
             Vec::with_capacity(keys.size_hint().0.min(KEYS_TOGETHER));
         let read = |_, value: Option<&[u8]>| values.push(value.map(V::decode).transpose());
         self.read_many(table, keys, kind, read)?;
-        values.into_iter().map(|value| self.decoded(table.name(), value.transpose())).collect()
+        let values = values.into_iter();
+        values.map(|value| value.map_err(|error| undecodable(table.name(), error.expected))).collect()
     }
 
     fn read_many<K: Key, V: Value>(
