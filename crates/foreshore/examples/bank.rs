@@ -39,7 +39,7 @@ fn main() -> Result<(), Error> {
     let seconds = begin.elapsed().as_secs_f64();
     println!("{transfers} transfers and {audits} audits in {seconds:.2} s");
 
-    let entries = db.transact(|tx| tx.count_range(TRANSFERS, ..))?;
+    let entries = db.read(|tx| tx.count_range(TRANSFERS, ..))?;
     println!("{entries} transfers in the books; the total is right. The database is in {path}");
     db.close()
 }
@@ -87,7 +87,7 @@ fn move_money(db: &Database, teller: u32) -> impl FnOnce() -> Result<(), Error> 
 
 /// Adds up all balances in one transaction.
 fn audit(db: &Database) -> Result<(), Error> {
-    let total = db.transact(|tx| {
+    let total = db.read(|tx| {
         tx.range(ACCOUNTS, ..)?.try_fold(0, |sum, entry| entry.map(|(_, balance)| sum + balance))
     })?;
     assert_eq!(total, i64::from(CUSTOMERS) * OPENING_BALANCE, "money was made or lost");

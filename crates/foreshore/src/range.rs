@@ -33,7 +33,7 @@ use crate::{
 /// #     }
 /// #     Ok(())
 /// # })?;
-/// db.transact(|tx| {
+/// db.read(|tx| {
 ///     assert_eq!(tx.count_range(READINGS, Prefix(("harbour",)))?, 2); // of this place
 ///     assert_eq!(tx.count_range(READINGS, Prefix((Prefix("harbour"),)))?, 3); // of places that begin so
 ///     assert_eq!(tx.count_range(READINGS, ("harbour", 5)..=("harbour", u64::MAX))?, 1);

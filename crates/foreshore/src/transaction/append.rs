@@ -32,7 +32,7 @@ impl Transaction {
     /// let rows = (0..10_000).map(|row| (format!("name {row:06}"), vec![7_u8; 100]));
     /// let count = db.transact(|tx| tx.append(NAMES.owned(), rows.clone()))?;
     /// assert_eq!(count, 10_000);
-    /// assert_eq!(db.transact(|tx| tx.get(NAMES, "name 000042"))?, Some(vec![7; 100]));
+    /// assert_eq!(db.read(|tx| tx.get(NAMES, "name 000042"))?, Some(vec![7; 100]));
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     ///

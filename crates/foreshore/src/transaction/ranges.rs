@@ -64,7 +64,7 @@ impl Transaction {
     /// #     Ok(())
     /// # })?;
     ///
-    /// let in_bern = db.transact(|tx| {
+    /// let in_bern = db.read(|tx| {
     ///     let mut cursor = tx.cursor(BY_CITY, Prefix(("Bern",)), Direction::Ascending)?;
     ///     let mut names = Vec::new();
     ///     while let Some(((_city, number), ())) = cursor.next(tx)? {
