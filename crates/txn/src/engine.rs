@@ -3,6 +3,13 @@
 mod close;
 mod open;
 
+use std::{
+    fmt,
+    ops::ControlFlow,
+    panic::Location,
+    path::{Path, PathBuf},
+};
+
 use foreshore_base::{Lsn, Result, StorageError, TableId, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::{
     Handle, StripedArc,
@@ -14,12 +21,6 @@ use foreshore_env::{
 use foreshore_lock::{Age, LockManager};
 use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
-use std::{
-    fmt,
-    ops::ControlFlow,
-    panic::Location,
-    path::{Path, PathBuf},
-};
 
 use crate::{
     backup::{Backup, BackupProgress, BackupReport},
