@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) use attempts::Failures;
 use attempts::{Attempts, Next, wants_log};
-pub(crate) use place::{PlaceQueue, Search};
+pub(crate) use place::PlaceQueue;
 
 /// [`TransactOptions::retries`], unless somebody says otherwise. Where that many are allowed, or more, runs that were only
 /// refused a wait do not count (DB-12).

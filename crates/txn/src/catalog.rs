@@ -21,18 +21,20 @@ use foreshore_base::{
     limits::{MAX_INLINE_VALUE_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_TYPES_BYTES, MAX_TABLES},
 };
 use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, Session, TreeEnv, TreeError};
-use foreshore_env::Handle;
-use foreshore_env::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+use foreshore_env::{
+    Handle,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
 };
 use foreshore_lock::{IntentMode, KeyRef, Mode};
 
-use self::drop::Dropped;
-pub(crate) use self::drop::{drop_table, dropped_table};
-use self::place::Begun;
-pub(crate) use self::place::{Makers, PLACE_WAIT, is_for_a_place};
-
+use self::{drop::Dropped, place::Begun};
+pub(crate) use self::{
+    drop::{drop_table, dropped_table},
+    place::{Makers, is_for_a_place},
+};
 use crate::{
     engine::Engine,
     error::TxnError,

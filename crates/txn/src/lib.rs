@@ -40,6 +40,8 @@ mod options;
 #[cfg(not(foreshore_loom))]
 mod pipeline;
 #[cfg(not(foreshore_loom))]
+mod place_search;
+#[cfg(not(foreshore_loom))]
 mod prepared;
 #[cfg(not(foreshore_loom))]
 mod reaper;
@@ -99,6 +101,7 @@ mod api {
             ReadMode,
         },
         pipeline::Pipeline,
+        place_search::PlaceSearch,
         prepared::PreparedTransaction,
         recovery::{RecoveryObserver, RecoveryPhase, RecoveryProgress, RecoveryReport},
         retention::{LogHold, LogHolder, LogRetention},

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use foreshore_env::time::{Duration, Instant};
 use foreshore_orthrus::{Job, Next, WaitsAt};
-use foreshore_txn::{Footprint, LockError, Parted, Txn, TxnError};
+use foreshore_txn::{Footprint, LockError, Parted, PlaceSearch, Txn, TxnError};
 
 use super::{Ended, end_of_a_fork};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     error::{Error, RefusedLock, Result},
     nested,
     plan::{Planner, Steps},
-    transact::{self, Failures, Run, Search, Session, TransactOptions},
+    transact::{self, Failures, Run, Session, TransactOptions},
     transaction::Transaction,
 };
 
@@ -80,7 +80,7 @@ pub(super) struct Task<C: Client> {
     /// Since when it lets somebody pass who has the log alone.
     lets_pass: Option<Instant>,
     /// For a place among the transactions that are open.
-    place: Search,
+    place: PlaceSearch,
     /// What is to be done when the locks have left.
     then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
@@ -122,7 +122,7 @@ impl<C: Client> Task<C> {
             failures: Failures::default(),
             refused: None,
             lets_pass: None,
-            place: Search::default(),
+            place: PlaceSearch::default(),
             then: None,
             told: false,
         }
@@ -154,7 +154,7 @@ impl<C: Client> Task<C> {
         self.patience_ends = self.patience.map(|most| Instant::now() + most);
         self.age = None;
         self.failures = Failures::default();
-        (self.refused, self.lets_pass, self.place) = (None, None, Search::default());
+        (self.refused, self.lets_pass, self.place) = (None, None, PlaceSearch::default());
         Next::Again
     }
 
@@ -194,7 +194,7 @@ impl<C: Client> Task<C> {
             Err(Error::TooManyTransactions { .. }) if self.waits_for_a_place() => return Ok(None),
             begun => begun?,
         };
-        (self.lets_pass, self.place) = (None, Search::default());
+        (self.lets_pass, self.place) = (None, PlaceSearch::default());
         if self.is_within_body() {
             tx.note_within_body();
         }

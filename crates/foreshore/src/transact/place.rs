@@ -11,34 +11,15 @@ use foreshore_env::{
     },
     time::{Duration, Instant},
 };
+use foreshore_txn::PlaceSearch;
 
 use crate::error::{Error, Result};
 
-/// How long a transaction waits at most, if its deadline does not come before: prepared ones may be open for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How many of those who wait look for a place, the first ones. Were it one, each place would wait until that thread has
 /// been woken.
 const LOOKING: usize = 16;
 /// How often they look: whoever ends a transaction tells nobody.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// A search for a place.
-#[derive(Default)]
-pub(crate) struct Search {
-    since: Option<Instant>,
-}
-
-impl Search {
-    /// Whether it goes on, after as many transactions were open as there may be: until `by`, and for 10 s at most.
-    pub(crate) fn goes_on(&mut self, by: Option<Instant>) -> bool {
-        Instant::now() < self.end(by)
-    }
-
-    fn end(&mut self, by: Option<Instant>) -> Instant {
-        let end = *self.since.get_or_insert_with(Instant::now) + PATIENCE;
-        by.map_or(end, |by| by.min(end))
-    }
-}
 
 /// Those who wait, in the order in which they came; those first that run again, because they have given their places
 /// back for nothing. Who comes while others wait waits behind them: else those who have just ended a transaction would
@@ -62,7 +43,7 @@ impl PlaceQueue {
     #[cold]
     pub(super) fn find<T>(
         &self,
-        by: Option<Instant>,
+        deadline: Option<Instant>,
         again: bool,
         mut begin: impl FnMut() -> Result<T>,
     ) -> Result<T> {
@@ -74,10 +55,10 @@ impl PlaceQueue {
         }
         self.sought.store(true, Ordering::Relaxed);
         let _leaving = Leaving { places: self, seat: &seat };
-        let mut search = Search::default();
+        let mut search = PlaceSearch::default();
         loop {
             let looks = queue.iter().take(LOOKING).any(|other| Arc::ptr_eq(other, &seat));
-            let goes_on = search.goes_on(by);
+            let goes_on = search.goes_on(deadline);
             if looks || !goes_on {
                 drop(queue);
                 match begin() {
@@ -86,7 +67,7 @@ impl PlaceQueue {
                 }
                 queue = self.queue.lock();
             }
-            let end = search.end(by);
+            let end = search.end(deadline);
             let until = if looks { end.min(Instant::now() + LOOK) } else { end };
             queue = seat.wait_until(queue, until);
         }

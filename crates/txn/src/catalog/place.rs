@@ -17,11 +17,10 @@ use crate::{
     engine::Engine,
     error::TxnError,
     options::BeginOptions,
+    place_search::PlaceSearch,
     transaction::{Txn, Waiting},
 };
 
-/// How long whoever needs a table waits for that at most: prepared transactions may be open for ever.
-pub(crate) const PLACE_WAIT: Duration = Duration::from_secs(10);
 /// Between two looks: whoever ends a transaction tells nobody. So much for each [`CROWD`] of those who wait: they share
 /// the processors with those who are to end.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -66,8 +65,7 @@ fn wait(
     mut refused: TxnError,
 ) -> Result<Begun, TxnError> {
     let core = engine.core();
-    let end = Instant::now() + PLACE_WAIT;
-    let end = waiting.deadline.map_or(end, |deadline| deadline.min(end));
+    let end = PlaceSearch::default().end(waiting.deadline);
     let others = core.makers.0.fetch_add(1, Relaxed);
     let _leaving = Leaving(&core.makers);
     if others + 1 + core.prepared.len() >= MAX_TRANSACTIONS {

@@ -17,6 +17,7 @@ use crate::{
     catalog::{self, TableInfo},
     error::TxnError,
     options::BeginOptions,
+    place_search::PlaceSearch,
 };
 
 /// How they are made.
@@ -77,8 +78,8 @@ impl Txn {
         let mut refusal = match error {
             TxnError::Lock(LockError::WouldBlock(refusal)) if !no_wait => refusal,
             error => {
-                let waits = !no_wait && catalog::is_for_a_place(&error) && waited < catalog::PLACE_WAIT;
-                if waits && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                let mut search = PlaceSearch::since(self.making.since);
+                if !no_wait && catalog::is_for_a_place(&error) && search.goes_on(deadline) {
                     self.making.refused.store(true, Relaxed);
                 }
                 return error;
