@@ -8,7 +8,7 @@ use foreshore_env::{
 use foreshore_txn::{Advance, LockError, Parted};
 
 use crate::{
-    mesh::{Answer, Inbox, Order, Outbox, Sign, count, tell_of_room},
+    mesh::{Answer, Inbox, Order, Origin, Outbox, count, tell_of_room},
     partitions::{Actor, Shared},
     waiters::{Waiter, Waiters},
 };
@@ -98,7 +98,7 @@ impl Control {
         parted.advance(self.partition, self.shared.partitions())
     }
 
-    fn advance(&mut self, mut parted: Box<Parted>, from: Sign) {
+    fn advance(&mut self, mut parted: Box<Parted>, from: Origin) {
         match self.step(&mut parted) {
             Ok(Advance::Waiting) => {
                 count(&self.shared.counts(Actor::Control(self.partition)).waits);
@@ -109,7 +109,7 @@ impl Control {
     }
 
     /// Forwards a footprint to the next partition, or answers.
-    fn send_on(&mut self, parted: Box<Parted>, from: Sign, outcome: Result<Advance, LockError>) {
+    fn send_on(&mut self, parted: Box<Parted>, from: Origin, outcome: Result<Advance, LockError>) {
         let Control { partition, shared, higher, answers, .. } = self;
         let counts = shared.counts(Actor::Control(*partition));
         count(&counts.messages);

@@ -10,7 +10,7 @@ use foreshore_txn::Advance;
 
 use crate::{
     job::{Job, Next},
-    mesh::{Answer, Inbox, Order, Outbox, Sign, count, tell_of_room},
+    mesh::{Answer, Inbox, Order, Origin, Outbox, count, tell_of_room},
     partitions::{Actor, Shared},
     queue::discard,
 };
@@ -22,29 +22,52 @@ const LOOK_EVERY: usize = 8;
 /// What a thread has that runs transactions.
 pub(crate) struct Execution {
     /// Among those that may.
-    pub(crate) number: usize,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) answers: Vec<Inbox<Answer>>,
+    number: usize,
+    shared: Arc<Shared>,
+    /// From the partitions.
+    answers: Vec<Inbox<Answer>>,
     /// To the partitions.
-    pub(crate) orders: Vec<Outbox<Order>>,
+    orders: Vec<Outbox<Order>>,
     /// Transactions whose locks are away, by number.
-    pub(crate) away: BTreeMap<u64, Box<dyn Job>>,
+    away: BTreeMap<u64, Box<dyn Job>>,
     /// Those to be begun again, by time and number.
-    pub(crate) later: BTreeMap<(Instant, u64), Box<dyn Job>>,
+    later: BTreeMap<(Instant, u64), Box<dyn Job>>,
     /// Those that have ended one transaction and are to begin another.
-    pub(crate) again: VecDeque<Box<dyn Job>>,
-    pub(crate) next_number: u64,
+    again: VecDeque<Box<dyn Job>>,
+    next_number: u64,
     /// The queue that it takes from next, modulo their number.
-    pub(crate) next_queue: usize,
+    next_queue: usize,
     /// Whether what repeats itself is before what is new.
-    pub(crate) again_first: bool,
+    again_first: bool,
     /// Jobs that have repeated themselves since it was looked at what others have.
-    pub(crate) repeated: usize,
+    repeated: usize,
     /// What it has told of the jobs that it has.
-    pub(crate) told: u64,
+    told: u64,
 }
 
 impl Execution {
+    pub(crate) fn new(
+        number: usize,
+        shared: &Arc<Shared>,
+        answers: Vec<Inbox<Answer>>,
+        orders: Vec<Outbox<Order>>,
+    ) -> Execution {
+        Execution {
+            number,
+            shared: Arc::clone(shared),
+            answers,
+            orders,
+            away: BTreeMap::new(),
+            later: BTreeMap::new(),
+            again: VecDeque::new(),
+            next_number: 0,
+            next_queue: number,
+            again_first: false,
+            repeated: 0,
+            told: 0,
+        }
+    }
+
     /// When something is to be begun again, which rings no bell.
     fn next_time(&self) -> Option<Instant> {
         self.later.first_key_value().map(|((when, _), _)| *when)
@@ -208,7 +231,7 @@ impl Execution {
                         away.insert(number, job);
                         count(&counts.footprints);
                         count(&counts.messages);
-                        let from = Sign { thread: *thread, number };
+                        let from = Origin { thread: *thread, number };
                         orders[partition].send(Order::Lock { parted, from }, shared, counts);
                         return;
                     }

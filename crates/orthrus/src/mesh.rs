@@ -27,14 +27,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Ask for these locks.
-    Lock { parted: Box<Parted>, from: Sign },
+    Lock { parted: Box<Parted>, from: Origin },
     /// Give these back.
     Release(Box<Parted>),
 }
 
-/// Whose locks they are: an execution thread, and a number there.
+/// Where locks come from, and go back to: an execution thread, and the number of the transaction there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sign {
+pub(crate) struct Origin {
     pub(crate) thread: usize,
     pub(crate) number: u64,
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use foreshore_env::time::Instant;
 use foreshore_txn::{Crowd, Parted};
 
-use crate::mesh::Sign;
+use crate::mesh::Origin;
 
 /// See the [module](self).
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Waiters {
 /// Somebody who waits.
 pub(crate) struct Waiter {
     pub(crate) parted: Box<Parted>,
-    pub(crate) from: Sign,
+    pub(crate) from: Origin,
 }
 
 impl Waiters {

@@ -1,7 +1,5 @@
 //! Who has which end of which ring.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use foreshore_env::sync::Arc;
 
 use super::Shared;
@@ -53,20 +51,7 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
         members[control.shared.roles.owner(partition)].controls.push(control);
     }
     for (number, (orders, answers)) in to_all.into_iter().zip(answers).enumerate() {
-        members[first + number].execution = Some(Execution {
-            number,
-            shared: Arc::clone(shared),
-            answers,
-            orders,
-            away: BTreeMap::new(),
-            later: BTreeMap::new(),
-            again: VecDeque::new(),
-            next_number: 0,
-            next_queue: number,
-            again_first: false,
-            repeated: 0,
-            told: 0,
-        });
+        members[first + number].execution = Some(Execution::new(number, shared, answers, orders));
     }
     members
 }
