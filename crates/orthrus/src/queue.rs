@@ -38,6 +38,17 @@ struct Jobs {
     last: u64,
 }
 
+impl Jobs {
+    /// Takes out the one of this number, if it still waits.
+    fn remove(&mut self, number: u64) -> Option<Box<dyn Job>> {
+        let (job, deadline) = self.line.remove(&number)?;
+        if deadline != NEVER {
+            self.deadlines.remove(&(deadline, number));
+        }
+        Some(job)
+    }
+}
+
 impl Default for Queue {
     fn default() -> Queue {
         Queue { jobs: Mutex::default(), count: AtomicUsize::new(0), earliest: AtomicU64::new(NEVER) }
@@ -80,10 +91,8 @@ impl Queue {
     /// The first.
     pub(crate) fn take(&self) -> Option<Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
-        let (number, (job, deadline)) = jobs.line.pop_first()?;
-        if deadline != NEVER {
-            jobs.deadlines.remove(&(deadline, number));
-        }
+        let first = *jobs.line.first_key_value()?.0;
+        let job = jobs.remove(first)?;
         self.publish(&jobs);
         Some(job)
     }
@@ -91,10 +100,7 @@ impl Queue {
     /// The one of this number, if it still waits.
     pub(crate) fn withdraw(&self, number: u64) -> Option<Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
-        let (job, deadline) = jobs.line.remove(&number)?;
-        if deadline != NEVER {
-            jobs.deadlines.remove(&(deadline, number));
-        }
+        let job = jobs.remove(number)?;
         self.publish(&jobs);
         Some(job)
     }
@@ -105,9 +111,8 @@ impl Queue {
             return None;
         }
         let mut jobs = self.jobs.lock();
-        let first = jobs.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)?;
-        jobs.deadlines.remove(&first);
-        let (job, _) = jobs.line.remove(&first.1)?;
+        let (_, first) = jobs.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)?;
+        let job = jobs.remove(first)?;
         self.publish(&jobs);
         Some(job)
     }

@@ -28,12 +28,15 @@ impl Shared {
             if queue.is_empty() {
                 return None;
             }
-            let job = queue.take()?;
-            if self.deadline_of(&*job) != NEVER {
-                self.timed.fetch_sub(1, Ordering::Relaxed);
-            }
-            Some(job)
+            queue.take().inspect(|job| self.note_taken(&**job))
         })
+    }
+
+    /// A job was taken out of a queue.
+    fn note_taken(&self, job: &dyn Job) {
+        if self.deadline_of(job) != NEVER {
+            self.timed.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Until when it is to be begun; [`NEVER`] if that lies beyond what a queue can count, too.
@@ -133,11 +136,7 @@ impl Shared {
     /// Takes out a job that nobody has begun, if there is one still.
     pub(super) fn withdraw(&self, waits_at: &WaitsAt) -> Option<Box<dyn Job>> {
         let (queue, number) = waits_at.get();
-        let job = self.queues.get(queue)?.withdraw(number)?;
-        if self.deadline_of(&*job) != NEVER {
-            self.timed.fetch_sub(1, Ordering::Relaxed);
-        }
-        Some(job)
+        self.queues.get(queue)?.withdraw(number).inspect(|job| self.note_taken(&**job))
     }
 
     /// A job that nobody has begun and whose deadline has passed.
