@@ -84,16 +84,14 @@ impl Pipeline {
         let age = options.age.unwrap_or(txn.0);
         let lock_age = Age::new(age, options.priority);
         let inherits = owner.is_some();
+        let at = options.wanted_at.unwrap_or(Location::caller());
         let owner = match owner {
             Some(owner) => Ok(owner),
-            None => {
-                let at = Location::caller();
-                LockManager::begin_striped(&core.locks, |_| (txn, lock_age), options.label.clone(), at)
-            }
+            None => LockManager::begin_striped(&core.locks, |_| (txn, lock_age), options.label.clone(), at),
         };
         let mut owner = owner.inspect_err(|_| self.shared.lock().open = false)?;
         if completed > 0 || inherits {
-            owner.renew(txn, lock_age, options.label, completed);
+            owner.renew(txn, lock_age, options.label, completed, at);
         }
         let place = Place { shared: Arc::clone(&self.shared), inherits };
         Ok(Txn::in_pipeline(self.engine.clone(), owner, age, place))

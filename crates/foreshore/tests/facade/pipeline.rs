@@ -167,3 +167,25 @@ fn a_pipeline_has_one_open_transaction_and_cancelled_ones_do_not_commit() {
     assert_eq!(pipeline.length(), 0);
     pipeline.begin().unwrap().commit().unwrap();
 }
+
+/// Whether it begins with new locks or with those that its predecessors have left.
+#[test]
+fn reports_name_the_call_that_began_a_transaction_of_a_pipeline() {
+    let (_directory, db) = slow(&[("early_lock_release", "off")]);
+    let begun_at = |id: u64| {
+        let mut locks = db.locks().locks.into_iter().filter(|lock| lock.transaction.id == id);
+        let at = locks.find_map(|lock| lock.transaction.begun_at).unwrap();
+        assert_eq!(at.file(), file!());
+        at.line()
+    };
+    let mut pipeline = db.pipeline();
+    for key in 0..3 {
+        let line = line!() + 1;
+        let run = pipeline.transact(|tx| tx.put(TABLE, key, 1).map(|_| begun_at(tx.id())));
+        assert_eq!(run.unwrap().0, line);
+        let mut tx = pipeline.begin().unwrap();
+        tx.put(TABLE, key, 2).unwrap();
+        assert_eq!(begun_at(tx.id()), line + 2);
+        drop(tx.commit_pipelined().unwrap());
+    }
+}

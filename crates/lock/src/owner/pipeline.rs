@@ -1,6 +1,8 @@
 //! Locks that outlive their transaction: in a pipeline until the flush, in the hands of whoever prepared it, over a
 //! restart.
 
+use std::panic::Location;
+
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
@@ -58,13 +60,21 @@ impl LockOwner {
     }
 
     /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`:
-    /// how many they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline).
-    #[track_caller]
-    pub fn renew(&mut self, txn: TxnId, age: Age, label: Option<Arc<str>>, completed: u32) {
+    /// how many they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline). Reports name the
+    /// call `begun_at`.
+    pub fn renew(
+        &mut self,
+        txn: TxnId,
+        age: Age,
+        label: Option<Arc<str>>,
+        completed: u32,
+        begun_at: &'static Location<'static>,
+    ) {
         self.txn = txn;
         let state = self.state_mut();
         (state.max_tag, state.released, state.waited) = (Lsn::ZERO, false, false);
-        self.manager.slots.get(self.slot).renew(Identity::new(txn, age, label), completed);
+        let identity = Identity { begun_at, ..Identity::new(txn, age, label) };
+        self.manager.slots.get(self.slot).renew(identity, completed);
     }
 
     /// Takes a lock that the transaction held before a restart, by its name, before anybody else can have one. Each

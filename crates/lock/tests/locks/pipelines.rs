@@ -1,6 +1,8 @@
 //! What a pipeline needs: locks that outlive their transaction, shared ones that need not, victims by the length of
 //! pipelines.
 
+use std::panic::Location;
+
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Mutex;
 use foreshore_env::thread;
@@ -24,7 +26,7 @@ fn what_is_handed_over_is_held_until_the_heir_releases_it() {
         assert!(!other.try_acquire(TABLE, key(b"a"), Mode::SN).unwrap());
         assert!(other.intent(TABLE, IntentMode::S, &NO_WAIT).is_err());
 
-        heir.renew(TxnId(3), Age::new(3, 0), Some("third".into()), 1);
+        heir.renew(TxnId(3), Age::new(3, 0), Some("third".into()), 1, Location::caller());
         assert_eq!((heir.txn(), heir.held(TABLE, key(b"a")).unwrap()), (TxnId(3), Mode::XN));
         heir.acquire(TABLE, key(b"b"), Mode::XN, &WAIT).unwrap();
         let error = other.acquire(TABLE, key(b"b"), Mode::SN, &NO_WAIT).unwrap_err();
@@ -48,7 +50,7 @@ fn who_has_waited_says_so_and_the_next_of_its_pipeline_does_not() {
         holder.release_all(None);
         assert!(waiter.look(&WAIT).unwrap() && waiter.has_waited());
         let mut heir = waiter.hand_over();
-        heir.renew(TxnId(3), Age::new(3, 0), None, 1);
+        heir.renew(TxnId(3), Age::new(3, 0), None, 1, Location::caller());
         assert!(!heir.has_waited());
         drop(heir);
     });
@@ -134,7 +136,8 @@ fn victim(policy: VictimPolicy, lengths: [u32; 2]) -> u64 {
             let (manager, ready, victims) = (&manager, &ready, &victims);
             scope.spawn(move || {
                 let mut owner = begin(manager, 100 + number);
-                owner.renew(TxnId(number), Age::new(number, 0), None, lengths[number as usize]);
+                let (age, length) = (Age::new(number, 0), lengths[number as usize]);
+                owner.renew(TxnId(number), age, None, length, Location::caller());
                 owner.acquire(TABLE, key(&[number as u8]), Mode::XN, &WAIT).unwrap();
                 ready.wait();
                 if number == 1 {

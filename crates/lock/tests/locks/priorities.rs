@@ -1,5 +1,7 @@
 //! LOCK-18: of those of whom one has to give way, one with the lowest priority does; under every policy that chooses.
 
+use std::panic::Location;
+
 use foreshore_base::TxnId;
 use foreshore_env::sync::Arc;
 use foreshore_env::thread;
@@ -26,7 +28,7 @@ fn begin(manager: &Arc<LockManager>, place: usize, member: Member) -> LockOwner 
     let age = Age::new(number, member.priority);
     let mut owner = manager.begin(TxnId(number), age, None).unwrap();
     if member.completed > 0 {
-        owner.renew(TxnId(number), age, None, member.completed);
+        owner.renew(TxnId(number), age, None, member.completed, Location::caller());
     }
     owner
 }
