@@ -226,14 +226,14 @@ impl Database {
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
         let (reads, deadline) = (options.read_mode.unwrap_or_default(), options.deadline_from_now());
-        let begun = Session::Alone(self).begin(options, reads, deadline, None, None);
-        if !options.no_wait && matches!(begun, Err(Error::TooManyTransactions { .. })) {
-            let at = Location::caller();
-            return self.begin_when_locks_are_back(deadline, || {
-                Session::Alone(self).begin(options, reads, deadline, None, Some(at))
-            });
+        let at = Location::caller();
+        let begin = || Session::Alone(self).begin(options, reads, deadline, None, at);
+        match begin() {
+            Err(Error::TooManyTransactions { .. }) if !options.no_wait => {
+                self.begin_when_locks_are_back(deadline, begin)
+            }
+            begun => begun,
         }
-        begun
     }
 
     /// Sets up a transaction that has just begun, alone or in a pipeline.

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::Location,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -136,7 +137,8 @@ impl Pipeline {
     #[track_caller]
     pub fn begin_with(&mut self, options: &TransactOptions) -> Result<Transaction> {
         let (reads, deadline) = (options.read_mode.unwrap_or_default(), options.deadline_from_now());
-        Session::Pipeline(&self.database, &mut self.pipeline).begin(options, reads, deadline, None, None)
+        let mut session = Session::Pipeline(&self.database, &mut self.pipeline);
+        session.begin(options, reads, deadline, None, Location::caller())
     }
 
     /// Waits until everything that it has committed is durable.

@@ -263,6 +263,19 @@ impl<'p> Planner<'p> {
         }
     }
 
+    /// Runs `body` under all locks of its footprint. `set_up` undoes what the reconnaissance for that may have set.
+    pub(crate) fn run<R>(
+        &mut self,
+        tx: &mut Transaction,
+        set_up: impl FnOnce(&mut Transaction),
+        body: &mut impl FnMut(&mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        let footprint = self.footprint(tx, body);
+        set_up(tx);
+        tx.txn().follow(footprint?).map_err(|error| tx.fail(error))?;
+        body(tx)
+    }
+
     /// What the next run is to lock. What went wrong with the body in reconnaissance is for the run to find out again,
     /// under locks: it may have seen what never was.
     pub(crate) fn footprint<R>(
@@ -308,9 +321,4 @@ impl<'p> Planner<'p> {
         self.footprint = tx.txn().take_footprint();
         tx.txn().has_missed()
     }
-}
-
-/// Asks for all locks of a footprint.
-pub(crate) fn follow(tx: &mut Transaction, footprint: Footprint) -> Result<()> {
-    tx.txn().follow(footprint).map_err(|error| tx.fail(error))
 }

@@ -18,7 +18,7 @@ use crate::{
     database::Database,
     error::{Error, Result, Victim},
     nested,
-    plan::{self, Execution, Planner},
+    plan::{Execution, Planner},
     transaction::{Transaction, TransactionAge},
 };
 
@@ -157,22 +157,20 @@ pub(crate) enum Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// `reads`: how it reads, whatever its options say. `at`: the call that reports name, if it is not the caller of
-    /// this.
-    #[track_caller]
+    /// `reads`: how it reads, whatever its options say. `at`: the call that reports name.
     pub(crate) fn begin(
         &mut self,
         options: &TransactOptions,
         reads: ReadMode,
         deadline: Option<Instant>,
         age: Option<u64>,
-        at: Option<&'static Location<'static>>,
+        at: &'static Location<'static>,
     ) -> Result<Transaction> {
         let TransactOptions { priority, ref label, .. } = *options;
         let age = age.or(options.given_age());
         // A transaction that runs again keeps its age, and locks.
         let seldom_locks = age.is_none() && reads == ReadMode::Hybrid;
-        let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
+        let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: Some(at), seldom_locks };
         match self {
             Session::Alone(database) => {
                 database.begun(Engine::begin_striped(&database.inner().engine, begin), options, deadline)
@@ -246,21 +244,12 @@ pub(crate) fn run<R, C>(
         let mut permit = admission.and_then(|admission| admission.enter(age, deadline));
         // What is planned locks what it reads, whatever the mode.
         let reads = if planner.is_none() { attempts.read_mode() } else { ReadMode::Locking };
-        // With its permit: whom that let in would only wait behind it.
-        let wait = |session: &mut Session<'_>, places: &PlaceQueue| {
-            let begin = || session.begin(options, reads, deadline, age, Some(at));
-            places.find(deadline, age.is_some(), begin)
-        };
         let run = {
+            let mut begin = || session.begin(options, reads, deadline, age, at);
             let mut tx = match places {
-                Some(places) if age.is_none() && places.are_sought() => wait(&mut session, places)?,
-                _ => match session.begin(options, reads, deadline, age, None) {
-                    Ok(tx) => tx,
-                    Err(refused) => match (refused, places) {
-                        (Error::TooManyTransactions { .. }, Some(places)) => wait(&mut session, places)?,
-                        (refused, _) => return Err(refused),
-                    },
-                },
+                // With its permit: whom that let in would only wait behind it.
+                Some(places) => places.begin(deadline, age.is_some(), begin)?,
+                None => begin()?,
             };
             if planner.is_none() {
                 tx.txn().set_read_mode(reads);
@@ -273,11 +262,8 @@ pub(crate) fn run<R, C>(
             let result = match &mut planner {
                 None => body(&mut tx),
                 Some(planner) => {
-                    let footprint = planner.footprint(&mut tx, &mut body);
-                    session.set_up(&mut tx, options, deadline);
-                    footprint
-                        .and_then(|footprint| plan::follow(&mut tx, footprint))
-                        .and_then(|()| body(&mut tx))
+                    let set_up = |tx: &mut Transaction| session.set_up(tx, options, deadline);
+                    planner.run(&mut tx, set_up, &mut body)
                 }
             };
             if let Some(admission) = admission

@@ -189,7 +189,7 @@ impl<C: Client> Task<C> {
             return Ok(None);
         }
         let mut session = Session::Alone(database);
-        let (reads, at) = (ReadMode::Locking, Some(self.wanted_at));
+        let (reads, at) = (ReadMode::Locking, self.wanted_at);
         let mut tx = match session.begin(&self.options, reads, self.deadline, self.age, at) {
             Err(Error::TooManyTransactions { .. }) if self.waits_for_a_place() => return Ok(None),
             begun => begun?,

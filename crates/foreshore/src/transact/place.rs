@@ -34,14 +34,30 @@ pub(crate) struct PlaceQueue {
 impl PlaceQueue {
     /// Whether others wait, behind whom a transaction has to stand that runs for the first time.
     #[inline]
-    pub(super) fn are_sought(&self) -> bool {
+    fn are_sought(&self) -> bool {
         self.sought.load(Ordering::Relaxed)
     }
 
-    /// What `begin` gives when its turn has come and it finds a place, or the search ends. `again`: for a run that is not
-    /// the first.
+    /// What `begin` gives, which finds a place or waits for one. `again`: for a run that is not the first.
+    #[inline]
+    pub(super) fn begin<T>(
+        &self,
+        deadline: Option<Instant>,
+        again: bool,
+        mut begin: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        if again || !self.are_sought() {
+            match begin() {
+                Err(Error::TooManyTransactions { .. }) => {}
+                begun => return begun,
+            }
+        }
+        self.find(deadline, again, begin)
+    }
+
+    /// What `begin` gives when its turn has come and it finds a place, or the search ends.
     #[cold]
-    pub(super) fn find<T>(
+    fn find<T>(
         &self,
         deadline: Option<Instant>,
         again: bool,
