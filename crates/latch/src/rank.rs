@@ -27,23 +27,15 @@ pub struct Ranked {
 /// In debug builds, if the thread has entered this or a higher rank already: a mistake in the program.
 #[inline]
 #[track_caller]
+#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "the rank is kept in debug builds only"))]
 pub fn enter(rank: Rank) -> Ranked {
     #[cfg(debug_assertions)]
-    checked::push(rank, false);
-    ranked(rank)
-}
-
-/// As [`enter`], but latches of the same rank may be held: for nodes side by side, which their owner takes in one
-/// direction only.
-///
-/// # Panics
-/// In debug builds, if the thread has entered a higher rank already.
-#[inline]
-#[track_caller]
-pub fn enter_beside(rank: Rank) -> Ranked {
-    #[cfg(debug_assertions)]
-    checked::push(rank, true);
-    ranked(rank)
+    checked::push(rank);
+    Ranked {
+        #[cfg(debug_assertions)]
+        rank,
+        thread: PhantomData,
+    }
 }
 
 /// Asserts, in debug builds, that this thread has entered no rank: before it waits for a lock or for the disk.
@@ -55,15 +47,6 @@ pub fn enter_beside(rank: Rank) -> Ranked {
 pub fn assert_none() {
     #[cfg(debug_assertions)]
     checked::assert_none();
-}
-
-#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "the rank is kept in debug builds only"))]
-fn ranked(rank: Rank) -> Ranked {
-    Ranked {
-        #[cfg(debug_assertions)]
-        rank,
-        thread: PhantomData,
-    }
 }
 
 #[cfg(debug_assertions)]
@@ -87,12 +70,11 @@ mod checked {
     }
 
     #[track_caller]
-    pub(super) fn push(rank: Rank, beside: bool) {
+    pub(super) fn push(rank: Rank) {
         // A thread that is being taken down has lost its list and is not checked.
         let highest = HELD.try_with(|held| held.borrow().last().copied()).unwrap_or_default();
-        if let Some(highest) = highest {
-            let in_order = highest < rank || beside && highest == rank;
-            assert!(in_order, "latch of rank {} wanted while one of rank {} is held", rank.0, highest.0);
+        if let Some(Rank(held)) = highest {
+            assert!(held < rank.0, "latch of rank {} wanted while one of rank {held} is held", rank.0);
         }
         let _ = HELD.try_with(|held| held.borrow_mut().push(rank));
     }
@@ -117,16 +99,14 @@ mod checked {
 mod tests {
     use std::panic::catch_unwind;
 
-    use super::{Rank, assert_none, enter, enter_beside};
+    use super::{Rank, assert_none, enter};
 
     #[test]
     fn ascending_ranks_pass_and_leave_in_any_order() {
         let low = enter(Rank(1));
         let high = enter(Rank(5));
-        let beside = enter_beside(Rank(5));
         drop(low);
         drop(high);
-        drop(beside);
         assert_none();
         drop(enter(Rank(1)));
     }
@@ -137,7 +117,6 @@ mod tests {
         let held = enter(Rank(5));
         assert!(catch_unwind(|| enter(Rank(4))).is_err());
         assert!(catch_unwind(|| enter(Rank(5))).is_err());
-        assert!(catch_unwind(|| enter_beside(Rank(4))).is_err());
         assert!(catch_unwind(assert_none).is_err());
         drop(held);
         drop(enter(Rank(4)));
