@@ -181,8 +181,9 @@ impl BTree {
     }
 
     /// Purges the ghosts beside `key` that nobody needs any more, and merges its leaf with a neighbour if it is nearly
-    /// empty. The write path does this by itself where it needs room; this is for whoever has time.
-    pub fn maintain(&self, session: &mut impl Session, key: &[u8]) -> Result<(), TreeError> {
+    /// empty, as the write path does where it needs room.
+    #[cfg(test)]
+    pub(crate) fn maintain(&self, session: &mut impl Session, key: &[u8]) -> Result<(), TreeError> {
         check_lengths(key, &[])?;
         self.tree().maintain(session, Target::Key(key))?;
         Ok(())
