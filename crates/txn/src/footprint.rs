@@ -221,11 +221,6 @@ impl Footprint {
     pub(crate) fn is_beyond(&self, most: usize) -> bool {
         self.keys.len() > most.saturating_mul(2).saturating_add(UNSETTLED)
     }
-
-    /// How many keys and gaps it has.
-    pub fn key_count(&self) -> usize {
-        self.keys.len()
-    }
 }
 
 #[cfg(test)]

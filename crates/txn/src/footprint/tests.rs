@@ -60,7 +60,7 @@ fn a_footprint_may_have_all_tables_that_there_are() {
     }
     footprint.settle(0);
     assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
-    assert_eq!((footprint.tables().len(), footprint.key_count()), (TABLES as usize, TABLES as usize));
+    assert_eq!((footprint.tables().len(), footprint.keys.len()), (TABLES as usize, TABLES as usize));
     assert!(footprint.tables().iter().all(|part| part.mode == IntentMode::IX));
     // One of them has as many keys as are worth a lock on the table.
     for key in 0..100_u32 {
@@ -75,7 +75,7 @@ fn a_footprint_may_have_all_tables_that_there_are() {
     footprint.settle(100);
     let whole: Vec<_> = footprint.tables().iter().filter(|part| part.mode != IntentMode::IX).collect();
     assert_eq!((whole.len(), whole[0].table, whole[0].mode), (1, TABLE, IntentMode::SIX));
-    assert_eq!(footprint.key_count(), TABLES as usize);
+    assert_eq!(footprint.keys.len(), TABLES as usize);
 }
 
 /// Tables were in the order of their ids, and those whose ids are far apart share their locks: two plans waited for each
@@ -105,10 +105,10 @@ fn many_keys_of_a_table_become_the_table() {
         footprint.settle(100);
         assert_eq!(footprint.tables()[0].mode, locked);
         assert_eq!(footprint.tables()[1].mode, IntentMode::IS);
-        assert_eq!(footprint.key_count(), 1);
+        assert_eq!(footprint.keys.len(), 1);
         // What is covered is not recorded any more.
         footprint.add_key(name(900), TABLE, KeyRef::Key(b"more"), mode, 100);
-        assert_eq!(footprint.key_count(), 1);
+        assert_eq!(footprint.keys.len(), 1);
     }
 }
 
@@ -119,13 +119,13 @@ fn after_too_many_misses_whole_tables_are_locked_and_no_keys() {
     footprint.add_key(name(1), TABLE, KeyRef::Key(b"key"), Mode::SN, 0);
     for _ in 1..PLAN_MISSES {
         assert!(!footprint.note_miss());
-        assert_eq!(footprint.key_count(), 1);
+        assert_eq!(footprint.keys.len(), 1);
     }
     assert!(footprint.note_miss(), "this one is too many");
     assert!(!footprint.note_miss(), "it is so already");
     footprint.add_table(TableId(9), IntentMode::IS);
     footprint.settle(0);
-    assert_eq!(footprint.key_count(), 0);
+    assert_eq!(footprint.keys.len(), 0);
     let tables: Vec<_> = footprint.tables().iter().map(|part| (part.table, part.mode)).collect();
     assert_eq!(tables, [(TableId(9), IntentMode::X), (TABLE, IntentMode::X)]);
 }
