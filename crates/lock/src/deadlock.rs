@@ -10,7 +10,7 @@ mod history;
 mod report;
 
 pub use baseline::{BLOOM_BITS, BLOOM_FINGERPRINT};
-pub(crate) use cycle::{edge, waiting};
+pub(crate) use cycle::edge;
 pub(crate) use detector::{Detector, Pause};
 pub(crate) use digest::{Digest, SlotSet};
 pub(crate) use report::write_transaction;

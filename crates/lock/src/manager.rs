@@ -16,7 +16,7 @@ use foreshore_env::time::Duration;
 use foreshore_env::{Handle, StripedArc};
 
 use crate::age::Age;
-use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
+use crate::deadlock::{DeadlockReport, Detector};
 use crate::error::{Holder, LockError, LockMode};
 use crate::intent::{EntryIndex, IntentLocks};
 use crate::lifeline::Lifeline;
@@ -126,8 +126,8 @@ impl LockManager {
         name::intent_name(self.seed, entry.0)
     }
 
-    /// Gives a transaction its place. Older ones survive deadlocks. `label`: for
-    /// reports, which also name the caller of this.
+    /// Gives a transaction its place. Older ones survive deadlocks. `label`: for reports, which also name the caller of
+    /// this.
     #[track_caller]
     pub fn begin(
         self: &Arc<Self>,
@@ -135,22 +135,12 @@ impl LockManager {
         age: Age,
         label: Option<Arc<str>>,
     ) -> Result<LockOwner, LockError> {
-        self.begin_at(txn, age, label, Location::caller())
+        self.begin_with(|_| (txn, age), |_| Arc::clone(self).into(), label, Location::caller())
     }
 
-    /// [`LockManager::begin`]; reports name the call `begun_at` in the place of this one.
-    pub fn begin_at(
-        self: &Arc<Self>,
-        txn: TxnId,
-        age: Age,
-        label: Option<Arc<str>>,
-        begun_at: &'static Location<'static>,
-    ) -> Result<LockOwner, LockError> {
-        self.begin_with(|_| (txn, age), |_| Arc::clone(self).into(), label, begun_at)
-    }
-
-    /// As [`LockManager::begin_at`] of `manager`, for many threads: the owner's reference to it is counted where its
-    /// slot is, so that threads that begin at one time have no line of memory in common. `identify` is told the slot.
+    /// As [`LockManager::begin`] of `manager`, for many threads: the owner's reference to it is counted where its slot
+    /// is, so that threads that begin at one time have no line of memory in common. `identify` is told the slot;
+    /// reports name the call `begun_at`.
     #[inline]
     pub fn begin_striped(
         manager: &StripedArc<LockManager>,
@@ -209,11 +199,6 @@ impl LockManager {
     /// For how long transactions have waited for locks by now, all together; those that still wait are not in it.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.counters.waited_ns.load(Relaxed))
-    }
-
-    /// Who waits for a lock at this moment, and for what.
-    pub fn waiting(&self) -> Vec<DeadlockEdge> {
-        deadlock::waiting(self)
     }
 
     /// What has happened so far.

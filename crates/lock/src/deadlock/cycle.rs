@@ -111,9 +111,3 @@ pub(crate) fn edge(manager: &LockManager, slot: SlotId) -> Option<DeadlockEdge> 
         waited: Instant::now().saturating_duration_since(wait.since),
     })
 }
-
-/// Everybody who waits, one after another.
-pub(crate) fn waiting(manager: &LockManager) -> Vec<DeadlockEdge> {
-    let waits = |slot: &SlotId| manager.slots.wait_of(*slot).word().is_waiting();
-    manager.slots.used().map(|(slot, _)| slot).filter(waits).filter_map(|slot| edge(manager, slot)).collect()
-}

@@ -90,7 +90,7 @@ fn cycle(options: &LockOptions, links: &[Link]) -> Duration {
     let stats = manager.stats();
     assert_eq!(stats.deadlocks, 1);
     assert_eq!(manager.deadlocks().len(), 1);
-    assert!(manager.is_empty() && manager.waiting().is_empty());
+    assert!(manager.is_empty() && manager.waiters().is_empty());
     let began: Option<Instant> = *began.lock();
     began.unwrap().elapsed()
 }

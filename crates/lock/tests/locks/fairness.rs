@@ -49,11 +49,11 @@ fn against_a_stream(manager: &Arc<LockManager>, stream: Ask, other: Ask) {
             });
             let mut waiting_since = None;
             while !asks.is_finished() {
-                if manager.waiting().iter().any(|edge| edge.txn == TxnId(1 << 40 | round)) {
+                if manager.waiters().iter().any(|(txn, _)| *txn == TxnId(1 << 40 | round)) {
                     waiting_since.get_or_insert_with(|| grants.load(SeqCst));
                     // Read before it is seen to wait still: no later than its grant.
                     let seen = grants.load(SeqCst);
-                    let waits_still = manager.waiting().iter().any(|edge| edge.txn == TxnId(1 << 40 | round));
+                    let waits_still = manager.waiters().iter().any(|(txn, _)| *txn == TxnId(1 << 40 | round));
                     if let (true, Some(since)) = (waits_still, waiting_since) {
                         assert!(seen <= since + STREAM, "{} newcomers overtook", seen - since);
                     }

@@ -163,7 +163,7 @@ fn announcement_holds_newcomers_off(options: &LockOptions, milliseconds: u64) ->
             assert!(matches!(refused, Err(LockError::Timeout(_))));
             assert_eq!(scanner.held_intent(TABLE), Some(IntentMode::IS));
         });
-        let waits = || manager.waiting().iter().any(|edge| edge.txn == TxnId(2));
+        let waits = || manager.waiters().iter().any(|(txn, _)| *txn == TxnId(2));
         while !waits() && !scanner.is_finished() {
             thread::yield_now();
         }

@@ -124,7 +124,7 @@ fn key(bytes: &[u8]) -> KeyRef<'_> {
 /// Until a transaction waits for a lock.
 fn until_waiting(manager: &LockManager, txn: u64) {
     let limit = Instant::now() + FAR;
-    while !manager.waiting().iter().any(|edge| edge.txn == TxnId(txn)) {
+    while !manager.waiters().iter().any(|(waiter, _)| *waiter == TxnId(txn)) {
         assert!(Instant::now() < limit, "transaction {txn} does not come to wait");
         thread::yield_now();
     }

@@ -84,7 +84,7 @@ fn cycle(options: &LockOptions, length: usize) {
     assert_eq!(stats.deadlocks + stats.precautions, victims, "{options:?}: {stats:?}");
     let others = if options.deadlock.detects() { stats.precautions } else { stats.deadlocks };
     assert_eq!(others, 0, "{options:?}: {stats:?}");
-    assert!(manager.is_empty() && manager.waiting().is_empty(), "{options:?}");
+    assert!(manager.is_empty() && manager.waiters().is_empty(), "{options:?}");
 }
 
 /// Kimura et al. 2012, Fig. 6: in canonical order there is no deadlock, and who looks for cycles finds none.
@@ -192,7 +192,7 @@ fn storm(options: &LockOptions, threads: u64, rounds: u64) {
         }
     });
     shadow.assert_empty();
-    assert!(manager.is_empty() && manager.waiting().is_empty(), "{options:?}");
+    assert!(manager.is_empty() && manager.waiters().is_empty(), "{options:?}");
 }
 
 fn with(deadlock: DeadlockPolicy) -> LockOptions {

@@ -304,7 +304,7 @@ fn run_within(
         drop(senders);
         result
     });
-    assert!(manager.is_empty() && manager.waiting().is_empty());
+    assert!(manager.is_empty() && manager.waiters().is_empty());
     result
 }
 
@@ -335,7 +335,7 @@ fn await_outcomes(
         }
     }
     let who_waits = || {
-        let mut who: Vec<u64> = manager.waiting().iter().map(|edge| edge.txn.0).collect();
+        let mut who: Vec<u64> = manager.waiters().iter().map(|(txn, _)| txn.0).collect();
         who.sort_unstable();
         who
     };

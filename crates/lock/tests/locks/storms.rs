@@ -88,7 +88,7 @@ fn run(options: &LockOptions, storm: &Storm) {
         }
     });
     shadow.assert_empty();
-    assert!(manager.is_empty() && manager.waiting().is_empty());
+    assert!(manager.is_empty() && manager.waiters().is_empty());
     let stats = manager.stats();
     assert!(stats.deadlocks > 0, "this is made to deadlock: {stats:?}");
     // The oldest is never a victim, so everybody becomes the oldest and gets through.

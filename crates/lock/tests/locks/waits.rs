@@ -34,7 +34,7 @@ fn waiters_are_granted_in_the_order_of_their_arrival() {
                 });
                 until_waiting(manager, txn);
             }
-            assert_eq!(manager.waiting().len(), 5);
+            assert_eq!(manager.waiters().len(), 5);
             holder.release_all(None);
         });
         let mut order = order.lock().clone();

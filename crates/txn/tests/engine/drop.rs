@@ -97,7 +97,7 @@ fn a_drop_behind_one_that_cannot_be_flushed_is_told_why() {
     thread::scope(|scope| {
         let wait_for = |waiters: usize| {
             let start = Instant::now();
-            while engine.locks().waiting().len() < waiters {
+            while engine.locks().waiters().len() < waiters {
                 assert!(start.elapsed() < Duration::from_secs(120), "{waiters} do not wait");
                 thread::sleep(Duration::from_millis(1));
             }
@@ -129,7 +129,7 @@ fn a_drop_waits_for_those_who_use_the_table() {
     thread::scope(|scope| {
         let drop = scope.spawn(|| engine.drop_table("table").unwrap());
         let start = Instant::now();
-        while engine.locks().waiting().is_empty() {
+        while engine.locks().waiters().is_empty() {
             assert!(start.elapsed() < Duration::from_secs(120), "it does not wait");
             thread::sleep(Duration::from_millis(1));
         }

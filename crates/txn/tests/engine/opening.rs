@@ -418,7 +418,7 @@ fn waits_that_end_with(locks: LockOptions, end: impl FnOnce(&Engine)) -> [TxnErr
             txn.set_deadline(Some(far));
             scope.spawn(move || get(&mut txn, table, b"key").unwrap_err())
         });
-        while engine.locks().waiting().len() < 2 {
+        while engine.locks().waiters().len() < 2 {
             assert!(Instant::now() < far, "they do not come to wait");
             thread::yield_now();
         }
@@ -475,7 +475,7 @@ fn nobody_sees_what_was_not_undone(give_up: impl Fn(Txn), end: impl Fn(&Engine))
         reader.set_deadline(Some(far));
         let seen = thread::scope(|scope| {
             let reader = scope.spawn(|| get(&mut reader, &table, &key));
-            while engine.locks().waiting().is_empty() {
+            while engine.locks().waiters().is_empty() {
                 assert!(Instant::now() < far, "it does not come to wait");
                 thread::yield_now();
             }

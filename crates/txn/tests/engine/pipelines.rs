@@ -433,7 +433,7 @@ fn a_deadlock_victim_in_a_pipeline_flushes_before_it_releases() {
                 assert!(ticket.is_durable(), "{release:?}");
                 seen
             });
-            until("the other waits", || !engine.locks().waiting().is_empty());
+            until("the other waits", || !engine.locks().waiters().is_empty());
             let mut txn = next(&mut pipeline);
             txn.put(&table, b"c", b"undone").unwrap();
             let error = txn.put(&table, b"b", b"mine").unwrap_err();
