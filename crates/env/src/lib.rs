@@ -20,6 +20,7 @@ mod world;
 mod world;
 
 pub mod disk;
+mod earlier;
 pub mod number;
 mod padded;
 pub mod process;

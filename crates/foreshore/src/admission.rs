@@ -51,7 +51,7 @@ use foreshore_env::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant, computed},
+    time::{Duration, Instant, computed, earlier},
 };
 
 use crate::DeadlockPolicy;
@@ -211,10 +211,7 @@ impl Admission {
         }
         self.waits.fetch_add(1, Ordering::Relaxed);
         // Moves on whenever somebody leaves.
-        let end = |state: &State| {
-            let patience = state.last_leave.max(now) + PATIENCE;
-            deadline.map_or(patience, |deadline| deadline.min(patience))
-        };
+        let end = |state: &State| earlier(state.last_leave.max(now) + PATIENCE, deadline);
         let seat = state.waiting.sit_down(age, turn);
         let mut looked = now;
         while !turn.runs() {

@@ -20,7 +20,7 @@ use foreshore_env::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, Thread},
-    time::{Duration, Instant},
+    time::{Duration, Instant, earlier},
 };
 use foreshore_txn::{Engine, LogHolder};
 
@@ -215,10 +215,6 @@ impl Drop for LogTurn<'_> {
         drop(state);
         self.turns.over.notify_all();
     }
-}
-
-fn earlier(one: Instant, other: Option<Instant>) -> Instant {
-    other.map_or(one, |other| one.min(other))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use foreshore_env::CachePadded;
 use foreshore_env::sync::{Arc, Mutex, MutexGuard};
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::time::{Duration, Instant, earlier};
 
 use crate::hybrid::Wish;
 use parker::{Bed, Parker};
@@ -262,7 +262,7 @@ pub(crate) fn park_for(
                 Err(panic) => break (Ended::GaveUp, Some(panic)),
             }
             let next = now + LOOK_INTERVAL;
-            wake_up = Some(deadline.map_or(next, |deadline| deadline.min(next)));
+            wake_up = Some(earlier(next, deadline));
         }
         if let Some(granted) = parker.sleep(wake_up) {
             return (if granted { Ended::Granted } else { Ended::Woken }, None);

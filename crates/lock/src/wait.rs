@@ -4,7 +4,7 @@ use foreshore_base::StorageError;
 use foreshore_env::hint::{spin_loop, spin_until};
 use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::sync::{Arc, Mutex};
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::time::{Duration, Instant, earlier};
 use foreshore_latch::parking;
 use foreshore_latch::rank;
 
@@ -200,7 +200,7 @@ impl LockManager {
                 }
             }
             let next = looks.nap(now);
-            let wake_up = deadline.map_or(now + next, |deadline| deadline.min(now + next));
+            let wake_up = earlier(now + next, deadline);
             // LATCH-5: the announcement is the request in the queue. The thread that ends the wait changes the word
             // first and wakes the address then, so a sleeper is either seen or sees the change. One that cancels does
             // the same with the flag.

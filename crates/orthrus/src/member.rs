@@ -2,7 +2,7 @@
 
 use foreshore_env::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, earlier},
 };
 
 use crate::{
@@ -88,7 +88,7 @@ impl Member {
         let wakes_at = |execution: &Option<Execution>| {
             execution.as_ref().and_then(|execution| execution.wakes_at(executes(shared, *number)))
         };
-        let until = wakes_at(execution).map_or(longest, |next| next.min(longest));
+        let until = earlier(longest, wakes_at(execution));
         let has_room = |execution: &Option<Execution>| {
             executes(shared, *number) && execution.as_ref().is_some_and(Execution::has_room)
         };

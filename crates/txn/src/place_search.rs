@@ -1,7 +1,7 @@
 //! How long whoever wants to begin a transaction looks for a place among those that are open, of which there are
 //! [`MAX_TRANSACTIONS`](foreshore_base::limits::MAX_TRANSACTIONS) at most.
 
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::time::{Duration, Instant, earlier};
 
 /// No search is longer: prepared transactions may be open for ever.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -25,7 +25,6 @@ impl PlaceSearch {
 
     /// Until when it goes on.
     pub fn end(&mut self, deadline: Option<Instant>) -> Instant {
-        let end = *self.since.get_or_insert_with(Instant::now) + LONGEST;
-        deadline.map_or(end, |deadline| deadline.min(end))
+        earlier(*self.since.get_or_insert_with(Instant::now) + LONGEST, deadline)
     }
 }

@@ -155,6 +155,8 @@ pub mod thread {
 pub mod time {
     pub use std::time::Duration;
 
+    pub use crate::earlier::earlier;
+
     /// A moment; there is only one.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Instant;

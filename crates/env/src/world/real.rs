@@ -242,6 +242,8 @@ pub mod thread {
 pub mod time {
     pub use std::time::{Duration, Instant};
 
+    pub use crate::earlier::earlier;
+
     /// Seconds since 1970, for labels that people read; no logic may depend on it.
     pub fn unix_seconds() -> u64 {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -51,7 +51,10 @@ pub use crate::sim::thread;
 
 /// Time.
 pub mod time {
-    pub use crate::sim::time::{Duration, Instant, computed, computed_here, unix_seconds};
+    pub use crate::{
+        earlier::earlier,
+        sim::time::{Duration, Instant, computed, computed_here, unix_seconds},
+    };
 }
 
 /// Hints to the processor and to the simulator.

@@ -3,7 +3,7 @@
 use foreshore_env::{
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, earlier},
 };
 use foreshore_orthrus::{PartitionStats, Partitions, ThreadStats};
 
@@ -27,8 +27,7 @@ impl Database {
         deadline: Option<Instant>,
         mut begin: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let end = Instant::now() + RETURN;
-        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        let end = earlier(Instant::now() + RETURN, deadline);
         loop {
             let looks_again = self.inner().partitions.get().is_some() && Instant::now() < end;
             match begin() {

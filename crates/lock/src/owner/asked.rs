@@ -6,7 +6,7 @@
 
 use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::atomic::Ordering::Relaxed;
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::time::{Duration, Instant, earlier};
 
 use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, wish::Begun};
 use crate::deadlock::{KeyBytes, Pause};
@@ -136,7 +136,7 @@ impl LockOwner {
         let Some(seen) = asked.seen else { return Some(asked.began) };
         let nap = asked.looks.nap(seen);
         let next = seen + if wait.cancel.is_some() { nap.min(CANCELLATION) } else { nap };
-        Some(wait.deadline_from(asked.began).map_or(next, |deadline| deadline.min(next)))
+        Some(earlier(next, wait.deadline_from(asked.began)))
     }
 
     fn end_asking(&mut self, stopped: Stopped, timeout: Option<Duration>) -> Result<(), LockError> {

@@ -11,7 +11,7 @@ use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
     sync::atomic::Ordering,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, earlier},
 };
 use foreshore_latch::{ExclusiveGuard, Patience, parking::LOOK_INTERVAL};
 
@@ -226,8 +226,7 @@ impl Search<'_> {
 
     /// Until when it may wait, and no longer than `wait`.
     fn until(&mut self, pool: &BufferPool, wait: Duration) -> Instant {
-        let until = self.deadline(pool).min(Instant::now() + wait);
-        self.patience.deadline.map_or(until, |own| own.min(until))
+        earlier(self.deadline(pool).min(Instant::now() + wait), self.patience.deadline)
     }
 
     /// Whether its time is up.

@@ -1,7 +1,10 @@
 //! Getting hold of a page: hits, waits for arriving pages, loads.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
-use foreshore_env::{hint, time::Instant};
+use foreshore_env::{
+    hint,
+    time::{Instant, earlier},
+};
 use foreshore_latch::{ExclusiveGuard, Patience, SharedGuard, WaitEnded};
 
 use super::{BufferPool, ExclusivePage, FEWEST_LOOKS, FrameRef, OptimisticPage, SharedPage, transit::Permit};
@@ -206,7 +209,7 @@ impl BufferPool {
     ) -> Result<G> {
         let (mut limit, mut looks) = (deadline, 0_u32);
         loop {
-            let until = patience.deadline.map_or(limit, |own| own.min(limit));
+            let until = earlier(limit, patience.deadline);
             let ended = wait(until, &mut || {
                 looks = looks.saturating_add(1);
                 !patience.is_cancelled()

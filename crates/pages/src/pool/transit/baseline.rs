@@ -8,7 +8,7 @@ use foreshore_base::PageId;
 use foreshore_env::{
     CachePadded,
     sync::{Condvar, Mutex},
-    time::Instant,
+    time::{Instant, earlier},
 };
 use foreshore_latch::{Patience, parking::LOOK_INTERVAL};
 
@@ -50,7 +50,7 @@ impl Lists {
             pages.push(page);
             return Some(Passage { list, page });
         }
-        let until = patience.deadline.map_or(limit, |own| own.min(limit));
+        let until = earlier(limit, patience.deadline);
         while pages.contains(&page) && !patience.is_cancelled() {
             let now = Instant::now();
             if now >= until {
