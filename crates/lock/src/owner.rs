@@ -5,7 +5,7 @@ mod check;
 mod coarse;
 pub(crate) mod crowd;
 mod held;
-mod pipeline;
+mod outlive;
 mod wish;
 
 use foreshore_base::{Lsn, Places, TableId, TxnId};
