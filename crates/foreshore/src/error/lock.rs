@@ -14,8 +14,7 @@ use crate::{
     view::{DeadlockView, Names, WaitView, wish_of},
 };
 
-/// The report in an [`Error::Deadlock`]: why the transaction had to give way. Shown as text,
-/// with its tables by name.
+/// The report in an [`Error::Deadlock`]: why the transaction had to give way. Shown as text, with its tables by name.
 #[derive(Clone, Debug)]
 pub struct Victim {
     report: Arc<DeadlockReport>,
@@ -48,8 +47,7 @@ impl fmt::Display for Victim {
     }
 }
 
-/// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]:
-/// the lock that was not granted, and, as a slice, who was in the way.
+/// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]: the lock that was not granted, and who was in the way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedLock {
@@ -162,13 +160,5 @@ impl Error {
             lock.within_body = true;
         }
         self
-    }
-}
-
-impl Deref for RefusedLock {
-    type Target = [Holder];
-
-    fn deref(&self) -> &[Holder] {
-        &self.holders
     }
 }

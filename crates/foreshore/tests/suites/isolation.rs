@@ -116,8 +116,8 @@ impl<'d> Session<'d> {
         step: impl FnOnce(&mut Transaction) -> Result<R> + Send + 'static,
     ) -> Option<R> {
         let refusal = |error: Error| match &error {
-            Error::WouldBlock(holders) => {
-                assert!(!holders.is_empty(), "somebody is in the way");
+            Error::WouldBlock(lock) => {
+                assert!(!lock.holders.is_empty(), "somebody is in the way");
                 error
             }
             Error::PlanMiss | Error::StaleReads => error,

@@ -124,8 +124,8 @@ fn waits_end_at_deadlines(db: &Database) {
             let mut tx = db.begin_with(&options).unwrap();
             let error = operation(&mut tx).expect_err(name);
             let waited = begin.elapsed();
-            let Error::LockTimeout(holders) = &error else { panic!("{name} behind {obstacle}: {error}") };
-            assert!(!holders.is_empty(), "{name} behind {obstacle}");
+            let Error::LockTimeout(lock) = &error else { panic!("{name} behind {obstacle}: {error}") };
+            assert!(!lock.holders.is_empty(), "{name} behind {obstacle}");
             assert!(error.to_string().contains("holder"), "{error}");
             assert!(waited >= DEADLINE && waited < SOON, "{name} behind {obstacle}: {waited:?}");
             tx.rollback().unwrap();
