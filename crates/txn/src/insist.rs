@@ -2,19 +2,13 @@
 //! has to give way, nobody but the engine can run them again.
 
 use foreshore_env::{
-    random::{self, Xorshift},
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 use foreshore_lock::LockError;
 
-use crate::{error::TxnError, options::BeginOptions, transaction::Waiting};
-
-/// The first pause is at most this long; each later one may be twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// No pause is longer.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+use crate::{backoff::jittered_pause, error::TxnError, options::BeginOptions, transaction::Waiting};
 
 /// Runs `attempt`, in which a transaction begins as it is told, again for as long as that is a deadlock's victim, or
 /// gives way by the policy against deadlocks. No attempt begins when one wait that began with the first would have
@@ -28,22 +22,21 @@ pub(crate) fn insist<R>(
     let began = Instant::now();
     let deadline = waiting.policy().deadline_from(began);
     let mut begin = BeginOptions { label: Some(Arc::from(label)), ..BeginOptions::default() };
-    let mut pause = FIRST_PAUSE;
+    let mut victims = 0_u32;
     loop {
         let report = match attempt(begin.clone()) {
             Err(TxnError::Lock(LockError::Deadlock(report))) => report,
             ended => return ended,
         };
         begin.age.get_or_insert(report.victim.0);
-        let left = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let left = deadline.map_or(Duration::MAX, left);
         if left.is_zero() {
             let waited = began.elapsed();
             let timeout = waiting.timeout.filter(|timeout| *timeout <= waited);
             return Err(LockError::Timeout(report.refusal(waited, timeout)).into());
         }
-        // Jittered, so that two of them do not meet in step.
-        let jittered = Xorshift::new(random::seed()).below(pause.as_nanos() as u64);
-        thread::sleep(Duration::from_nanos(jittered).min(left));
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        thread::sleep(jittered_pause(victims).min(left));
+        victims = victims.saturating_add(1);
     }
 }

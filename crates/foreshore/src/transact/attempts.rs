@@ -1,10 +1,7 @@
 //! What follows on a run: another one, at once or a little later, or the end.
 
-use foreshore_env::{
-    random::{self, Xorshift},
-    time::{Duration, Instant},
-};
-use foreshore_txn::{Engine, VictimReason};
+use foreshore_env::time::{Duration, Instant};
+use foreshore_txn::{Engine, VictimReason, jittered_pause};
 
 use super::{DEFAULT_RETRIES, Run, TransactOptions};
 use crate::{
@@ -13,11 +10,6 @@ use crate::{
     error::{Error, RefusedLock, Result, Victim},
     log_turn::{LogTurn, LogTurns},
 };
-
-/// The first pause is at most this long; each later one may be twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// No pause is longer.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The runs of a transaction, one after another.
 pub(super) struct Attempts<'a> {
@@ -177,8 +169,7 @@ impl Failures {
     }
 
     /// Whether a transaction is to run again whose last run ended with `error`, which is noted: after which pause, or
-    /// how it ends (DB-5, DB-12). The pause lets those who won go on before this one is in their way again; it is
-    /// jittered, so that two victims of each other do not meet in step.
+    /// how it ends (DB-5, DB-12).
     #[cold]
     pub(crate) fn runs_again(
         &self,
@@ -191,12 +182,11 @@ impl Failures {
             return Err(error);
         }
         let now = Instant::now();
-        let left = |end: Option<Instant>| end.map_or(LONGEST_PAUSE, |end| end.saturating_duration_since(now));
-        let until_deadline = left(deadline);
-        if !self.may_run_again(options) || until_deadline.is_zero() {
+        let left = |end: Option<Instant>| end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+        let mut longest = left(deadline);
+        if !self.may_run_again(options) || longest.is_zero() {
             return Err(Error::RetriesExhausted { attempts: self.runs, last: Box::new(error) });
         }
-        let mut longest = LONGEST_PAUSE.min(until_deadline);
         if let Some(victim) = refused(&error)
             && let Some(since) = self.waits_since
             && let (Some(timeout), within_body) = options.longest_wait(database.options())
@@ -210,9 +200,7 @@ impl Failures {
             }
             longest = longest.min(until_timeout);
         }
-        let most = FIRST_PAUSE.saturating_mul(1 << self.runs.min(16)).min(LONGEST_PAUSE);
-        let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
-        Ok(Duration::from_nanos(jittered).min(longest))
+        Ok(jittered_pause(self.runs).min(longest))
     }
 }
 
