@@ -114,8 +114,8 @@ fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> R
     let (mut met, mut damaged) = (PageSet::default(), false);
     let tables = core.catalog.all();
     report.tables = tables.len() as u64;
-    let overflow = BTree::open(&core.trees, TableId::OVERFLOW, core.catalog.overflow_root());
-    let own = [("catalogue", core.catalog.tree()), ("overflow", &overflow)];
+    let long_values = core.long_values();
+    let own = [("catalogue", core.catalog.tree()), ("overflow", &long_values)];
     let users = tables.iter().map(|table| (table.name(), table.tree()));
     for (name, tree) in own.into_iter().chain(users) {
         let (mut damage, mut counted) = (Vec::new(), report.trees);
@@ -145,14 +145,14 @@ fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> R
         }
     }
     if !damaged {
-        check_long_values(&overflow, dropped_values, report)?;
+        check_long_values(&long_values, dropped_values, report)?;
     }
     check_free_space(core, &met, damaged, report)
 }
 
 /// The chunks of each long value are without gap, and full but for the last one; there are as many long values as
-/// records that refer to one, and of the ids and lengths that these say.
-/// The long values of a dropped table may be deleted before the records that refer to them, the last chunks first.
+/// records that refer to one, and of the ids and lengths that these say. The long values of a dropped table may be
+/// deleted before the records that refer to them, the last chunks first.
 fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) -> Result<()> {
     let whole = (Bound::Unbounded, Bound::Unbounded);
     let mut cursor = overflow.cursor(whole, Direction::Ascending, LockKind::Shared, Isolation::Serializable);
