@@ -24,9 +24,9 @@ pub enum RecoveryPhase {
 pub struct RecoveryProgress {
     /// What is being done.
     pub phase: RecoveryPhase,
-    /// How much of it is done.
+    /// How much of it is done, in what the [phase](RecoveryPhase) is measured in.
     pub done: u64,
-    /// How much there is to do in this phase.
+    /// How much there is to do in this phase, measured in the same.
     pub total: u64,
 }
 
