@@ -1,10 +1,6 @@
 //! The threads that run what is submitted.
 
-use foreshore_env::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant, earlier},
-};
+use foreshore_env::sync::Arc;
 use foreshore_orthrus::{PartitionStats, Partitions, ThreadStats};
 
 use crate::{
@@ -12,31 +8,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// How long the locks of what has committed may be on their way back to the threads that lock, for whoever wants one of
-/// its places: where these have no processor for so long, nobody is helped by a longer wait.
-const RETURN: Duration = Duration::from_millis(100);
-/// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-
 impl Database {
-    /// What `begin` gives that has found as many transactions open as may be. Beside partitioned execution many of these
-    /// may have committed, and keep their places until their locks are back.
-    #[cold]
-    pub(crate) fn begin_when_locks_are_back<T>(
-        &self,
-        deadline: Option<Instant>,
-        mut begin: impl FnMut() -> Result<T>,
-    ) -> Result<T> {
-        let end = earlier(Instant::now() + RETURN, deadline);
-        loop {
-            let looks_again = self.inner().partitions.get().is_some() && Instant::now() < end;
-            match begin() {
-                Err(Error::TooManyTransactions { .. }) if looks_again => thread::sleep(LOOK_EVERY),
-                begun => return begun,
-            }
-        }
-    }
-
     /// The threads of partitioned execution.
     pub(crate) fn partitions(&self) -> Result<&Arc<Partitions>> {
         self.inner().check_process()?;

@@ -9,17 +9,24 @@ use foreshore_env::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    thread,
+    time::{Duration, Instant, earlier},
 };
 use foreshore_txn::PlaceSearch;
 
-use crate::error::{Error, Result};
+use crate::{
+    database::Database,
+    error::{Error, Result},
+};
 
 /// How many of those who wait look for a place, the first ones. Were it one, each place would wait until that thread has
 /// been woken.
 const LOOKING: usize = 16;
 /// How often they look: whoever ends a transaction tells nobody.
 const LOOK: Duration = Duration::from_millis(1);
+/// How long the locks of what has committed may be on their way back to the threads of partitioned execution, for
+/// whoever wants one of its places: where these have no processor for so long, nobody is helped by a longer wait.
+const RETURN: Duration = Duration::from_millis(100);
 
 /// Those who wait, in the order in which they came; those first that run again, because they have given their places
 /// back for nothing. Who comes while others wait waits behind them: else those who have just ended a transaction would
@@ -86,6 +93,26 @@ impl PlaceQueue {
             let end = search.end(deadline);
             let until = if looks { end.min(Instant::now() + LOOK) } else { end };
             queue = seat.wait_until(queue, until);
+        }
+    }
+}
+
+impl Database {
+    /// What `begin` gives that has found no place, for those who do not stand in the queue. Beside partitioned execution
+    /// many transactions may have committed, and keep their places until their locks are back.
+    #[cold]
+    pub(crate) fn begin_when_locks_are_back<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut begin: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let end = earlier(Instant::now() + RETURN, deadline);
+        loop {
+            let looks_again = self.inner().partitions.get().is_some() && Instant::now() < end;
+            match begin() {
+                Err(Error::TooManyTransactions { .. }) if looks_again => thread::sleep(LOOK),
+                begun => return begun,
+            }
         }
     }
 }
