@@ -12,6 +12,7 @@ mod scratch;
 
 use std::{
     cmp::Ordering,
+    mem,
     ops::{Bound, ControlFlow},
 };
 
@@ -178,13 +179,19 @@ impl Cursor {
             if self.step(session, value)? {
                 return Ok(true);
             }
-            self.gave = false;
+            let barren = !mem::take(&mut self.gave) && self.is_kept_barren(session);
             let Scratch { low, high, batch, .. } = &mut *self.scratch;
             let near = match self.direction {
                 Direction::Ascending => low,
                 Direction::Descending => high,
             };
-            self.ended = !batch.move_on(near);
+            self.ended = match barren {
+                true => !self.move_over(session),
+                false => !batch.move_on(near),
+            };
+            if !self.leaf.is_some() {
+                self.pass_barren(session);
+            }
             if !self.ended
                 && let Err(error) = self.fill(session)
             {
@@ -193,6 +200,41 @@ impl Cursor {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the batch had nothing to give, locks keep it so until the end of the transaction, and this may be worth
+    /// knowing: where it has changed nothing, what it passes was deleted by others, and goes soon.
+    fn is_kept_barren(&mut self, session: &mut impl Session) -> bool {
+        self.scratch.batch.kept && self.isolation.locks_gaps() && session.chain().last != Lsn::ZERO
+    }
+
+    /// Moves the near bound over a batch that had nothing to give, and has the session take note of that.
+    #[cold]
+    fn move_over(&mut self, session: &mut impl Session) -> bool {
+        let Scratch { low, high, batch, .. } = &mut *self.scratch;
+        let near = match self.direction {
+            Direction::Ascending => low,
+            Direction::Descending => high,
+        };
+        let from = near.clone();
+        let goes_on = batch.move_on(near);
+        if goes_on {
+            session.note_barren(self.tree.table(), self.direction, as_slice(&from), as_slice(near));
+        }
+        goes_on
+    }
+
+    /// Before the first record is looked for, and not when the cursor was made: its transaction may have added some since.
+    #[inline]
+    fn pass_barren(&mut self, session: &impl Session) {
+        let Scratch { low, high, .. } = &mut *self.scratch;
+        let near = match self.direction {
+            Direction::Ascending => &mut *low,
+            Direction::Descending => &mut *high,
+        };
+        if session.pass_barren(self.tree.table(), self.direction, near) {
+            self.ended |= is_empty((as_slice(low), as_slice(high)));
+        }
     }
 
     /// Calls `visit` with the key and value of the record where the cursor stands, and of those that were read with it
@@ -274,6 +316,10 @@ impl Cursor {
         }
         batch.clear();
     }
+}
+
+fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
 }
 
 /// Whether no key lies in the range, whatever keys there are.

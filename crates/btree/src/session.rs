@@ -1,9 +1,13 @@
 //! The seam between data and concurrency control: whom a tree asks for locks, and in whose name it logs.
 
+use std::ops::Bound;
+
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, TxnId};
 use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp, PageVersion};
+
+use crate::cursor::Direction;
 
 /// Where an operation found its key, or where that belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +185,25 @@ pub trait Session {
     #[inline]
     fn note_change(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
         let _ = (leaf, lsn);
+    }
+
+    /// A scan of `table` that goes in this direction, under locks on keys and gaps, has met no record from the bound
+    /// `from` up to where the bound `to` begins: until the transaction itself adds one, none is there.
+    fn note_barren(&mut self, table: TableId, direction: Direction, from: Bound<&[u8]>, to: Bound<&[u8]>) {
+        let _ = (table, direction, from, to);
+    }
+
+    /// Moves the near bound of a scan that is about to begin behind what is known to have nothing; whether it has.
+    #[inline]
+    fn pass_barren(&self, table: TableId, direction: Direction, near: &mut Bound<Vec<u8>>) -> bool {
+        let _ = (table, direction, near);
+        false
+    }
+
+    /// This transaction has added a record, or is about to, or has filled a ghost.
+    #[inline]
+    fn note_added(&mut self, table: TableId, key: &[u8]) {
+        let _ = (table, key);
     }
 
     /// Where the transaction's records are in the log.

@@ -266,6 +266,7 @@ impl<'a> Tree<'a> {
         let flags = RecordFlags { ghost: false, overflow: value.overflow };
         let done = page.edit().insert(slot, key, value.bytes, flags);
         let finger = Finger { leaf: page.id(), slot, found: Some(page.next_version()) };
+        session.note_added(self.table, key);
         self.finish(page, lsn, done)?;
         session.set_locked_finger(self.table, finger);
         Ok(Written::nothing(false))
@@ -291,6 +292,7 @@ impl<'a> Tree<'a> {
             page.prepare(Urgency::Work)?;
             let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
             let done = page.edit().replace_value(slot, value.bytes, flags);
+            session.note_added(self.table, key);
             self.finish(page, lsn, done)?;
             return Ok(Written::nothing(false));
         }

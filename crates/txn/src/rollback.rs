@@ -87,6 +87,8 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), T
         return Ok(());
     }
     session.begin_change()?;
+    // What was deleted comes back.
+    session.barren.forget();
     undo_announced(session, until)?;
     session.long_values.take_back(until);
     if session.first_unnamed_loss > until {

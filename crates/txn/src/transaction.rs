@@ -1,5 +1,6 @@
 //! A transaction as its owner uses it.
 
+mod barren;
 mod change;
 mod company;
 mod cursor;

@@ -83,6 +83,8 @@ pub(super) struct Batch {
     /// A record was met that is not whole, or whose key is not further on than the one before: if the leaf's version
     /// stands, it is damage.
     disordered: bool,
+    /// What was read is kept as it is by locks, until the end of the transaction.
+    pub(super) kept: bool,
     /// A key in one piece, for whoever needs it for a moment.
     key: Vec<u8>,
 }
@@ -95,6 +97,7 @@ impl Batch {
         self.rest = Rest::Unread;
         self.ends_leaf = false;
         self.disordered = false;
+        self.kept = false;
     }
 
     /// Whether the range goes on behind the batch.

@@ -7,7 +7,9 @@ use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::KeyRef;
 use foreshore_pages::SlottedView;
 
-use super::{Cursor, Direction, LockKind, ahead::Ahead, batch::Batch, plan::Plan, scratch::Scratch};
+use super::{
+    Cursor, Direction, LockKind, ahead::Ahead, as_slice, batch::Batch, plan::Plan, scratch::Scratch,
+};
 use crate::{
     descend::{Landing, RESTARTS},
     error::Result,
@@ -132,6 +134,7 @@ impl Batch {
                 self.acquire_locks(tree, session, plan)?;
             }
             if page.validate() {
+                self.kept = !unlocked;
                 let foster = landing.foster.filter(|_| !session.has_remembered());
                 if unlocked {
                     session.remember(tree.table, stamp)?;
@@ -167,6 +170,7 @@ impl Batch {
             let leaf = page.id();
             drop(page);
             let Some(refused) = refused else {
+                self.kept = true;
                 session.after_unlatch(tree.table);
                 tree.adopt_on_the_way(session, foster, target);
                 return Ok((leaf, plan.limit));
@@ -279,12 +283,4 @@ fn is_littered(tree: &Tree<'_>, session: &impl Session, view: SlottedView<'_>, p
         && session.may_purge(tree.table, view.lsn())
         && first
             .is_none_or(|first| !session.has_requests(tree.table, KeyRef::Key(&node::key_of(view, first))))
-}
-
-fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
-    match bound {
-        Bound::Unbounded => Bound::Unbounded,
-        Bound::Included(key) => Bound::Included(key),
-        Bound::Excluded(key) => Bound::Excluded(key),
-    }
 }

@@ -214,8 +214,10 @@ impl Transaction {
     /// delete it, deadlock. To change it, use [`Transaction::cursor_for_update`]; then the second waits, as with
     /// [`Transaction::get_for_update`].
     ///
-    /// What a transaction deletes lies in its place until the transaction has ended, and every look goes past it. So one
-    /// that takes many entries, each the first of what is left, takes them from one cursor, which stands behind them.
+    /// What a transaction deletes lies in its place until the transaction has ended. Its next look for the first entry
+    /// begins behind that; but not under another isolation than [`Isolation::Serializable`](crate::Isolation::Serializable),
+    /// nor with [`Transaction::cursor_skip_locked`], where each look goes past it: there, who takes many entries takes
+    /// them from one cursor.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

@@ -1,9 +1,10 @@
 //! Changes as the table of transactions is told of them: announced, ended, and in between left to whoever may end the
 //! transaction (TXN-3, TXN-35).
 
-use foreshore_base::Result;
+use foreshore_base::{Result, TableId};
 use foreshore_btree::TreeError;
 use foreshore_env::{thread, time::Duration};
+use foreshore_lock::{KeyRef, LockError, Mode};
 
 use super::{Txn, TxnSession};
 use crate::error::TxnError;
@@ -68,6 +69,37 @@ impl TxnSession {
         }
         self.changing = true;
         Ok(true)
+    }
+
+    /// Lets checkpoints know of the records so far, in the middle of a long change.
+    pub(crate) fn advance_change(&mut self) {
+        if let (Some(slot), true) = (self.slot, self.changing) {
+            let core = self.core();
+            core.transactions.advance(slot, self.chain.last, core.log.tail());
+        }
+    }
+
+    /// Waits for a lock in the middle of a change. That may take long: checkpoints shall not have to look back to where
+    /// the change began, and a transaction's first one, which has logged nothing yet, gives its slot back meanwhile
+    /// (TXN-36).
+    #[cold]
+    pub(super) fn wait_in_change(
+        &mut self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: Mode,
+    ) -> Result<(), LockError> {
+        let begins_anew = !self.has_records();
+        if begins_anew {
+            self.end_change();
+        } else {
+            self.advance_change();
+        }
+        self.owner.acquire(table, key, mode, &self.waiting.policy())?;
+        if begins_anew {
+            self.announce_change().map_err(|error| LockError::Ended(Box::new(error)))?;
+        }
+        Ok(())
     }
 
     /// Ends a change. A transaction that has no record yet keeps no slot either: it would keep the log from there on,

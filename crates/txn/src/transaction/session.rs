@@ -1,8 +1,10 @@
 //! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol
 //! here, for what is planned in `planned.rs`.
 
+use std::ops::Bound;
+
 use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
-use foreshore_btree::{Finger, Patience, Session, TxnChain};
+use foreshore_btree::{Direction, Finger, Patience, Session, TxnChain};
 use foreshore_env::{
     Handle,
     sabotage::{Fault, planted},
@@ -12,8 +14,8 @@ use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::{RecordKind, Urgency};
 
 use super::{
-    company::Company, escalation::Escalation, intents::Intents, parted::Parted, planned::Protocol,
-    unlocked::UnlockedReads, waiting::Waiting,
+    barren::Barren, company::Company, escalation::Escalation, intents::Intents, parted::Parted,
+    planned::Protocol, unlocked::UnlockedReads, waiting::Waiting,
 };
 use crate::{core::Core, engine::Engine, options::LogFullPolicy, records, table::SlotNumber};
 
@@ -56,6 +58,8 @@ pub(crate) struct TxnSession {
     pub(crate) first_unnamed_loss: Lsn,
     /// Long values that it has written or deleted.
     pub(crate) long_values: super::LongValues,
+    /// Where its scans have met nothing.
+    pub(crate) barren: Barren,
     /// The leaf that was used last, and where, and its table; which of the locks is on the key there, if that is known.
     finger: Option<(TableId, Finger, Option<usize>)>,
     /// Which of the locks was asked for last by [`Session::acquire`], if it was new then.
@@ -90,6 +94,7 @@ impl TxnSession {
             reads: UnlockedReads::default(),
             first_unnamed_loss: Lsn::ZERO,
             long_values: super::LongValues::default(),
+            barren: Barren::default(),
             finger: None,
             newest: None,
         }
@@ -108,32 +113,6 @@ impl TxnSession {
     #[inline]
     pub(crate) fn has_records(&self) -> bool {
         self.chain.last != Lsn::ZERO
-    }
-
-    /// Lets checkpoints know of the records so far, in the middle of a long change.
-    pub(crate) fn advance_change(&mut self) {
-        if let (Some(slot), true) = (self.slot, self.changing) {
-            let core = self.core();
-            core.transactions.advance(slot, self.chain.last, core.log.tail());
-        }
-    }
-
-    /// Waits for a lock in the middle of a change. That may take long: checkpoints shall not have to look back to where
-    /// the change began, and a transaction's first one, which has logged nothing yet, gives its slot back meanwhile
-    /// (TXN-36).
-    #[cold]
-    fn wait_in_change(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
-        let begins_anew = !self.has_records();
-        if begins_anew {
-            self.end_change();
-        } else {
-            self.advance_change();
-        }
-        self.owner.acquire(table, key, mode, &self.waiting.policy())?;
-        if begins_anew {
-            self.announce_change().map_err(|error| LockError::Ended(Box::new(error)))?;
-        }
-        Ok(())
     }
 
     /// Appends a record of this crate to the transaction's chain, as part of a change.
@@ -371,6 +350,22 @@ impl Session for TxnSession {
 
     fn is_remembered(&self, leaf: PageId) -> bool {
         self.reads.has_leaf(leaf)
+    }
+
+    fn note_barren(&mut self, table: TableId, direction: Direction, from: Bound<&[u8]>, to: Bound<&[u8]>) {
+        if self.core().options.locking && !matches!(self.protocol, Protocol::Reconnaissance(_)) {
+            self.barren.note(table, direction, from, to);
+        }
+    }
+
+    #[inline]
+    fn pass_barren(&self, table: TableId, direction: Direction, near: &mut Bound<Vec<u8>>) -> bool {
+        self.barren.move_on(table, direction, near)
+    }
+
+    #[inline]
+    fn note_added(&mut self, table: TableId, key: &[u8]) {
+        self.barren.note_added(table, key);
     }
 
     #[inline]

@@ -53,6 +53,7 @@ impl Txn {
         if self.session.reconnaissance().is_some() {
             return self.append_ahead(table, entries);
         }
+        self.session.barren.forget();
         let append = |tree: &BTree, session: &mut TxnSession| tree.append(session, entries);
         let ended = self.change_in_tree(table, append)?;
         // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the
