@@ -162,8 +162,9 @@ impl BTree {
         let mut rest = ids.as_slice();
         let purged = tree.purge_chunks(session, &mut rest);
         let left = match purged {
-            Ok(()) | Err(StorageError::WaitEnded { .. }) => rest.len(),
-            // What fails is left to a compaction.
+            // Others may have taken the room that there was.
+            Ok(()) | Err(StorageError::WaitEnded { .. } | StorageError::LogFull { .. }) => rest.len(),
+            // What fails for another reason is left to a compaction.
             Err(_) => 0,
         };
         ids.drain(..ids.len() - left);

@@ -2,7 +2,11 @@
 
 use std::fs;
 
-use foreshore::{Database, Error, Result, TableDefinition, Transaction};
+use foreshore::{Database, Durability, Error, Options, Result, TableDefinition, Transaction};
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
 
 const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
 const MOST: u64 = 4 << 20;
@@ -94,4 +98,45 @@ fn so_do_those_of_a_prepared_transaction() {
         tx.prepare("id").unwrap();
         db.rollback_prepared("id").unwrap();
     });
+}
+
+/// A log that holds a few of the changes that `write` makes at a time.
+fn with_a_small_log(home: &tempfile::TempDir) -> Database {
+    let options = Options {
+        log_segment_bytes: 256 << 10,
+        log_bytes: 4 << 20,
+        log_buffer_bytes: 256 << 10,
+        pool_bytes: 8 << 20,
+        durability: Durability::Lazy,
+        ..Options::default()
+    };
+    Database::builder().options(options).open(home.path().join("db")).unwrap()
+}
+
+/// What was to leave its page while others took the last room of the log stayed in use until a compaction, so that a file
+/// whose long values are changed all the time grew without end.
+#[test]
+fn long_values_leave_their_pages_though_the_log_is_full_now_and_then() {
+    const WRITERS: u32 = 6;
+    let home = tempfile::tempdir().unwrap();
+    let db = with_a_small_log(&home);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let db = &db;
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let value = vec![round as u8; 100 << 10];
+                    db.transact(|tx| tx.put(ROWS, writer, value.as_slice())).unwrap();
+                }
+            });
+        }
+    });
+    let end = Instant::now() + Duration::from_secs(60);
+    while used(&home, &db) >= MOST && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let used = used(&home, &db);
+    assert!(used < MOST, "{used} bytes are in use");
+    assert!(db.verify().unwrap().is_sound());
+    db.close().unwrap();
 }
