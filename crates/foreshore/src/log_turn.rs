@@ -22,7 +22,7 @@ use foreshore_env::{
     thread::{self, Thread},
     time::{Duration, Instant, earlier},
 };
-use foreshore_txn::{Engine, LogHolder};
+use foreshore_txn::{Engine, LogHolder, LogRetention};
 
 /// How long those who begin wait for the end of a turn.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,6 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LOOK_WHETHER_OPEN: Duration = Duration::from_millis(100);
 /// Runs in one turn.
 const RUNS: u32 = 4;
+/// If more than this part of the room for work is filled when a run is to begin, a checkpoint comes before it.
+const LEFT: u64 = 16;
 
 /// Gives out turns. See the [module](self).
 #[derive(Debug, Default)]
@@ -180,18 +182,28 @@ impl LogTurns {
 }
 
 impl LogTurn<'_> {
-    /// Waits until nobody else needs the log, for a while, and not once the database is closed: then its run ends when
-    /// it begins.
+    /// Waits until nobody else needs the log, and what others have left there is gone, for a while, and not once the
+    /// database is closed: then its run ends when it begins.
     pub(crate) fn wait_to_be_alone(&mut self, engine: &Engine, deadline: Option<Instant>) {
         let until = earlier(Instant::now() + ALONE_PATIENCE, deadline);
         self.runs += 1;
         self.goes_on();
+        let mut kept_from = None;
         loop {
-            let holders = engine.log_retention().holders;
+            let LogRetention { holders, used_bytes, work_bytes, .. } = engine.log_retention();
             let is_open =
                 |holder: &LogHolder| matches!(holder, LogHolder::Transaction(_) | LogHolder::Prepared(_));
             self.alone = !holders.iter().any(|hold| is_open(&hold.holder));
-            if self.alone || Instant::now() >= until || engine.check_open().is_err() {
+            let is_shorter = match kept_from {
+                Some(low_water) => engine.log().low_water() > low_water,
+                // Its own part would keep that, too, if a change is to be undone and run again for want of room.
+                None if self.alone && used_bytes > work_bytes / LEFT => {
+                    kept_from = Some(engine.ask_for_log_room());
+                    false
+                }
+                None => true,
+            };
+            if self.alone && is_shorter || Instant::now() >= until || engine.check_open().is_err() {
                 break;
             }
             thread::sleep(LOOK_EVERY);

@@ -297,6 +297,13 @@ impl Engine {
         self.core.log_retention()
     }
 
+    /// Asks for a checkpoint that shortens the log, in the background; from where on the log is kept until then.
+    pub fn ask_for_log_room(&self) -> Lsn {
+        let low_water = self.core.log.low_water();
+        self.core.growth.ask_room(low_water);
+        low_water
+    }
+
     /// The lock manager.
     pub fn locks(&self) -> &Arc<LockManager> {
         self.core.locks.whole()

@@ -298,6 +298,7 @@ impl Txn {
         if self.session.reconnaissance().is_some() {
             return self.write_ahead(table, key, wish);
         }
+        self.make_room_ahead(wish.value().map_or(0, <[u8]>::len))?;
         self.change_in_tree(table, change)
     }
 
@@ -331,13 +332,15 @@ impl Txn {
         before: Lsn,
         attempts: &mut usize,
     ) -> Result<(), TxnError> {
+        let is_full = matches!(error, TxnError::Storage(StorageError::LogFull { .. }));
         if self.session.chain.last != before {
+            if is_full {
+                self.session.note_refusal();
+            }
             rollback::undo_back_to(&mut self.session, before)?;
         }
         *attempts += 1;
-        if let (TxnError::Storage(StorageError::LogFull { .. }), ..=LOG_FULL_RETRIES) = (&error, *attempts)
-            && self.wait_for_log_room()?
-        {
+        if is_full && *attempts <= LOG_FULL_RETRIES && self.wait_for_log_room()? {
             return Ok(());
         }
         Err(self.note(error))

@@ -140,3 +140,23 @@ fn long_values_leave_their_pages_though_the_log_is_full_now_and_then() {
     assert!(db.verify().unwrap().is_sound());
     db.close().unwrap();
 }
+
+/// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was tried
+/// again: one of twenty was refused for good, though each fits the log by itself.
+#[test]
+fn a_large_value_fits_a_log_that_others_have_filled_before() {
+    const COUNTS: TableDefinition<u32, u32> = TableDefinition::new("counts");
+    let home = tempfile::tempdir().unwrap();
+    let db = with_a_small_log(&home);
+    for round in 0..60_u32 {
+        (0..round * 7 % 100).for_each(|row| {
+            db.transact(|tx| tx.put(COUNTS, 1 + row, round)).unwrap();
+        });
+        let value = vec![round as u8; (256 << 10) - 1000 * (round as usize * 37 % 60)];
+        let mut tx = db.begin().unwrap();
+        tx.put(COUNTS, 0, round).unwrap();
+        tx.put(ROWS, round % 3, value.as_slice()).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        tx.commit().unwrap();
+    }
+    db.close().unwrap();
+}

@@ -12,7 +12,9 @@
 //! soon.
 //!
 //! What cannot be kept apart so, because it began while the other wrote, has to run again, alone. Whether that is worth
-//! while says [`Txn::was_crowded`].
+//! while says [`Txn::was_crowded`]. So has one whose change of many records, a long value say, was refused half-way, because
+//! others had filled the log before it began: a checkpoint lets theirs go, but not what was undone, which lies behind its
+//! own first record.
 
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::{
@@ -27,7 +29,7 @@ use super::{
 use crate::error::TxnError;
 
 /// Parts of the room for work: a transaction that has filled one of them looks whether others are there.
-const SHARES: u64 = 16;
+pub(super) const SHARES: u64 = 16;
 /// Into how many parts such a share is divided: a transaction that has written less than one of them is small beside
 /// the others.
 const PART: u64 = 8;
@@ -95,6 +97,14 @@ impl TxnSession {
         self.company.ended.get_or_insert(ended);
         self.company.met |= were_there || self.has_company() == Some(true);
         self.company.ended = Some(ended);
+    }
+
+    /// A change was refused for want of room, and what it has done is about to be undone: notes whether those who had ended
+    /// before this transaction began have filled a part of the log. While an older one is open, that is in the way.
+    pub(super) fn note_refusal(&mut self) {
+        let work = self.core().log.work_bytes();
+        let is_part = self.growth_since_first() < work - work / SHARES;
+        self.company.met |= is_part && self.core().oldest_log_holder() == Some(self.txn());
     }
 
     /// Bytes by which the log has grown since its first record; none without one.

@@ -16,7 +16,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-use super::Txn;
+use super::{Txn, company::SHARES};
 use crate::{error::TxnError, options::LogFullPolicy};
 
 /// How long a transaction waits for room.
@@ -26,7 +26,36 @@ const GRACE: Duration = Duration::from_millis(50);
 /// Between two looks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// A value of more bytes is written by so many records that the log is looked at before.
+const LARGE_BYTES: usize = 64 << 10;
+/// Bytes of the log for each byte of a large value that replaces another of its length: both, and the pages of the old
+/// one, if a checkpoint has come since they were logged.
+const LOG_PER_BYTE: u64 = 4;
+
 impl Txn {
+    /// Before a change that writes a value of so many bytes. If that is refused half-way, its records and those that undo
+    /// them lie behind the transaction's first one, so that no checkpoint lets them go, and the next attempt may lack just
+    /// this room. So what others have left in the log goes before, if it may be too much.
+    #[inline]
+    pub(super) fn make_room_ahead(&self, value_bytes: usize) -> Result<(), TxnError> {
+        if value_bytes <= LARGE_BYTES {
+            Ok(())
+        } else {
+            self.make_room_for(LOG_PER_BYTE * value_bytes as u64)
+        }
+    }
+
+    #[cold]
+    fn make_room_for(&self, bytes: u64) -> Result<(), TxnError> {
+        let core = self.session.core();
+        let (used, most) = (core.log.used_bytes(), core.log.work_bytes());
+        // Each page that is changed afterwards is logged as a whole: not for little.
+        if used + bytes > most && used > most / SHARES && core.checkpoint_shortens_log() {
+            self.wait_for_log_room()?;
+        }
+        Ok(())
+    }
+
     /// Waits for room in the log; whether there may be some now.
     ///
     /// # Errors

@@ -45,6 +45,17 @@ pub(super) enum Wish<'v> {
     Delete,
 }
 
+impl<'v> Wish<'v> {
+    /// What is to be the value.
+    #[inline]
+    pub(super) fn value(&self) -> Option<&'v [u8]> {
+        match *self {
+            Wish::Insert(value) | Wish::Put(value) | Wish::Update(value) => Some(value),
+            Wish::Delete => None,
+        }
+    }
+}
+
 /// A cursor's way through a tree and through what was written beside it.
 #[derive(Debug)]
 pub(super) struct Merged {
