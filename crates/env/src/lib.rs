@@ -19,6 +19,8 @@ mod world;
 #[path = "world/real.rs"]
 mod world;
 
+#[cfg(not(any(foreshore_loom, foreshore_sim)))]
+mod condvar;
 pub mod disk;
 mod earlier;
 pub mod number;

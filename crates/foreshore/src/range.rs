@@ -215,10 +215,9 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The next entry; `None` at the end of the range.
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation);
-    /// [`Error::NotOfThisTransaction`](crate::Error::NotOfThisTransaction) if another one has made the cursor, or this
-    /// one in the first run of its body, which finds out what it touches;
-    /// [`Error::Undecodable`](crate::Error::Undecodable) if what is stored is no `K` or no `V`.
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::NotOfThisTransaction`] if another one has
+    /// made the cursor, or this one in the first run of its body, which finds out what it touches; [`Error::Undecodable`]
+    /// if what is stored is no `K` or no `V`.
     pub fn next(&mut self, tx: &mut impl Reads) -> Result<Option<(K::Owned, V::Owned)>> {
         let Some((key, value)) = self.step(tx.transaction())?.then(|| self.entry()) else { return Ok(None) };
         let key = K::decode(key).map_err(|error| self.undecodable(error.expected))?;
@@ -228,7 +227,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The next entry, encoded.
     ///
     /// # Errors
-    /// As [`Cursor::next`], but for [`Error::Undecodable`](crate::Error::Undecodable).
+    /// As [`Cursor::next`], but for [`Error::Undecodable`].
     #[inline]
     pub fn next_encoded(&mut self, tx: &mut impl Reads) -> Result<Option<(&[u8], &[u8])>> {
         Ok(self.step(tx.transaction())?.then(|| self.entry()))
@@ -268,7 +267,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The key of the next entry, encoded.
     ///
     /// # Errors
-    /// As [`Cursor::next`], but for [`Error::Undecodable`](crate::Error::Undecodable).
+    /// As [`Cursor::next`], but for [`Error::Undecodable`].
     #[inline]
     pub fn next_key_encoded(&mut self, tx: &mut impl Reads) -> Result<Option<&[u8]>> {
         let tx = tx.transaction();
