@@ -204,7 +204,7 @@ impl Cursor {
 
     /// Whether the batch had nothing to give, locks keep it so until the end of the transaction, and this may be worth
     /// knowing: where it has changed nothing, what it passes was deleted by others, and goes soon.
-    fn is_kept_barren(&mut self, session: &mut impl Session) -> bool {
+    fn is_kept_barren(&self, session: &mut impl Session) -> bool {
         self.scratch.batch.kept && self.isolation.locks_gaps() && session.chain().last != Lsn::ZERO
     }
 
@@ -224,7 +224,8 @@ impl Cursor {
         goes_on
     }
 
-    /// Before the first record is looked for, and not when the cursor was made: its transaction may have added some since.
+    /// Before the first record is looked for, and not when the cursor was made: its transaction may have added some
+    /// since.
     #[inline]
     fn pass_barren(&mut self, session: &impl Session) {
         let Scratch { low, high, .. } = &mut *self.scratch;

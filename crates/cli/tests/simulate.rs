@@ -56,8 +56,8 @@ fn virtual_time_is_short_if_nothing_else_is_said() {
     }
 }
 
-/// A signal that comes to the comparison alone, as from whoever supervises it, or from an experiment that is interrupted,
-/// left the machine that was under way to itself, for hours.
+/// A signal that comes to the comparison alone, as from whoever supervises it, or from an experiment that is
+/// interrupted, left the machine that was under way to itself, for hours.
 #[cfg(all(foreshore_sim, target_os = "linux"))]
 #[test]
 fn a_machine_of_its_own_ends_with_its_comparison() {

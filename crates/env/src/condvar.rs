@@ -16,8 +16,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Condvar {
     condvar: sync::Condvar,
-    /// How many wait. It grows while its waiter has the mutex. Whoever notifies has locked that once since he changed what
-    /// is waited for: before the waiter did, who then saw the change, or after him, and then he sees the waiter here.
+    /// How many wait. It grows while its waiter has the mutex. Whoever notifies has locked that once since he changed
+    /// what is waited for: before the waiter did, who then saw the change, or after him, and then he sees the waiter
+    /// here.
     waiting: AtomicU32,
 }
 

@@ -40,6 +40,8 @@ const LOOK_WHETHER_OPEN: Duration = Duration::from_millis(100);
 const RUNS: u32 = 4;
 /// If more than this part of the room for work is filled when a run is to begin, a checkpoint comes before it.
 const LEFT: u64 = 16;
+/// How long it waits for that checkpoint at most: it may fail.
+const LEFT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Gives out turns. See the [module](self).
 #[derive(Debug, Default)]
@@ -188,17 +190,17 @@ impl LogTurn<'_> {
         let until = earlier(Instant::now() + ALONE_PATIENCE, deadline);
         self.runs += 1;
         self.goes_on();
-        let mut kept_from = None;
+        let mut asked = None;
         loop {
             let LogRetention { holders, used_bytes, work_bytes, .. } = engine.log_retention();
             let is_open =
                 |holder: &LogHolder| matches!(holder, LogHolder::Transaction(_) | LogHolder::Prepared(_));
             self.alone = !holders.iter().any(|hold| is_open(&hold.holder));
-            let is_shorter = match kept_from {
-                Some(low_water) => engine.log().low_water() > low_water,
+            let is_shorter = match asked {
+                Some((low_water, end)) => engine.log().low_water() > low_water || Instant::now() >= end,
                 // Its own part would keep that, too, if a change is to be undone and run again for want of room.
                 None if self.alone && used_bytes > work_bytes / LEFT => {
-                    kept_from = Some(engine.ask_for_log_room());
+                    asked = Some((engine.ask_for_log_room(), Instant::now() + LEFT_PATIENCE));
                     false
                 }
                 None => true,

@@ -17,8 +17,8 @@ use crate::{
     value::Value,
 };
 
-/// A range of keys of type `K`: one of the standard library's ([`RangeBounds`]), or a [`Prefix`]. `By` says which of the
-/// two it is, and is inferred.
+/// A range of keys of type `K`: one of the standard library's ([`RangeBounds`]), or a [`Prefix`]. `By` says which of
+/// the two it is, and is inferred.
 ///
 /// ```
 /// # use foreshore::{Database, TableDefinition};
@@ -215,9 +215,9 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The next entry; `None` at the end of the range.
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::NotOfThisTransaction`] if another one has
-    /// made the cursor, or this one in the first run of its body, which finds out what it touches; [`Error::Undecodable`]
-    /// if what is stored is no `K` or no `V`.
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::NotOfThisTransaction`] if another
+    /// one has made the cursor, or this one in the first run of its body, which finds out what it touches;
+    /// [`Error::Undecodable`] if what is stored is no `K` or no `V`.
     pub fn next(&mut self, tx: &mut impl Reads) -> Result<Option<(K::Owned, V::Owned)>> {
         let Some((key, value)) = self.step(tx.transaction())?.then(|| self.entry()) else { return Ok(None) };
         let key = K::decode(key).map_err(|error| self.undecodable(error.expected))?;

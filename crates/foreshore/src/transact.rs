@@ -26,8 +26,8 @@ pub(crate) use attempts::Failures;
 use attempts::{Attempts, Next, wants_log};
 pub(crate) use place::PlaceQueue;
 
-/// [`TransactOptions::retries`], unless somebody says otherwise. Where that many are allowed, or more, runs that were only
-/// refused a wait do not count (DB-12).
+/// [`TransactOptions::retries`], unless somebody says otherwise. Where that many are allowed, or more, runs that were
+/// only refused a wait do not count (DB-12).
 const DEFAULT_RETRIES: u32 = 1000;
 
 /// How a transaction runs. What is `None` is as the database's [`Options`] say.
@@ -97,8 +97,8 @@ pub struct TransactOptions {
     /// [`deadlock_confirmation`](crate::Options::deadlock_confirmation) is off: there whoever suspects a cycle gives
     /// way. A stream of more important ones may keep a transaction from its end. Default: 0.
     pub priority: i8,
-    /// The age of an earlier transaction, [`Transaction::age`], in whose place this one begins: where the youngest gives
-    /// way it counts as if it had begun when that one did. For work that a program begins again by itself, as
+    /// The age of an earlier transaction, [`Transaction::age`], in whose place this one begins: where the youngest
+    /// gives way it counts as if it had begun when that one did. For work that a program begins again by itself, as
     /// [`Database::transact`] does. Default: its own, the youngest.
     pub age: Option<TransactionAge>,
 }

@@ -27,6 +27,8 @@ use crate::{
 
 /// Steps of a slice: pages that are freed, or parts of long values that are deleted.
 const SLICE: usize = 256;
+/// Bytes of the log that a part of a purge needs: the images of a few pages.
+const PURGE_BYTES: u64 = 64 << 10;
 /// How long the reaper waits for the volume, before it looks whether it is to stop.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
@@ -79,11 +81,14 @@ fn purge_left(core: &Core) -> bool {
             session.discarded = ids;
             ids = purge(core, session);
         }
-        if !ids.is_empty() {
-            core.unpurged.add(ids);
+        let is_left = !ids.is_empty();
+        core.unpurged.add(ids);
+        core.note_log_growth(core.log.tail());
+        // Nobody else may come who makes room in a log that is full.
+        let is_full = || core.log.used_bytes() + PURGE_BYTES > core.log.work_bytes();
+        if is_left && !(is_full() && core.shorten_log().is_ok_and(|shorter| shorter)) {
             return false;
         }
-        core.note_log_growth(core.log.tail());
     }
     false
 }

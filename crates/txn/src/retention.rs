@@ -91,6 +91,15 @@ impl Core {
         needed > self.log.low_water() && self.log.is_within_work(needed)
     }
 
+    /// Whether a checkpoint may be taken, would let go of more than so many bytes of the log, and no backup would have to
+    /// end for that.
+    pub(crate) fn checkpoint_lets_go(&self, bytes: u64) -> bool {
+        let (needed, kept_from) = (self.needed_by_open(), self.log.low_water());
+        needed.0.saturating_sub(kept_from.0) > bytes
+            && self.log.is_within_work(needed)
+            && self.backups.oldest().is_none_or(|from| from >= needed)
+    }
+
     /// The open transaction that needs most of the log.
     pub(crate) fn oldest_log_holder(&self) -> Option<TxnId> {
         self.transactions.oldest_holder().map(|(txn, _)| txn)

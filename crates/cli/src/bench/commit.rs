@@ -298,10 +298,12 @@ fn compare(
             standing.keep(experiment.outcome([&rows, newest].concat(), rows.len(), true));
         };
         let measured = experiment.measure(cell, stage, &bar, known)?;
-        let tell_all = || measured.iter().try_for_each(|row| line(text(row)));
-        let told = if tell { bar.suspend(tell_all) } else { Ok(()) };
+        let first = rows.len();
         rows.extend(measured);
-        standing.keep(experiment.outcome(rows.clone(), rows.len(), true));
+        let tell_all = || rows[first..].iter().try_for_each(|row| line(text(row)));
+        let told = standing.tell(experiment.outcome(rows.clone(), rows.len(), true), || {
+            if tell { bar.suspend(tell_all) } else { Ok(()) }
+        });
         if let Err(error) = told {
             if rows.iter().all(|row| row.consistent) {
                 return Err(error);

@@ -65,6 +65,17 @@ impl<R: Serialize> Standing<R> {
         self.0.lock().so_far = Some(so_far);
     }
 
+    /// This is known by now; `tell` tells people what is new in it, unless an interruption has.
+    pub(super) fn tell(
+        &self,
+        so_far: R,
+        tell: impl FnOnce() -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let mut known = self.0.lock();
+        known.so_far = Some(so_far);
+        if known.taken { Ok(()) } else { tell() }
+    }
+
     /// Nothing more comes, and an interruption tells nothing of it any more. It does not return if one has begun to.
     pub(super) fn end(&self) {
         await_interruption();

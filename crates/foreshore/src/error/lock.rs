@@ -47,7 +47,8 @@ impl fmt::Display for Victim {
     }
 }
 
-/// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]: the lock that was not granted, and who was in the way.
+/// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]: the lock that was not granted, and who was in the
+/// way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedLock {

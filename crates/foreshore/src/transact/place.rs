@@ -19,8 +19,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// How many of those who wait look for a place, the first ones. Were it one, each place would wait until that thread has
-/// been woken.
+/// How many of those who wait look for a place, the first ones. Were it one, each place would wait until that thread
+/// has been woken.
 const LOOKING: usize = 16;
 /// How often they look: whoever ends a transaction tells nobody.
 const LOOK: Duration = Duration::from_millis(1);
@@ -98,8 +98,8 @@ impl PlaceQueue {
 }
 
 impl Database {
-    /// What `begin` gives that has found no place, for those who do not stand in the queue. Beside partitioned execution
-    /// many transactions may have committed, and keep their places until their locks are back.
+    /// What `begin` gives that has found no place, for those who do not stand in the queue. Beside partitioned
+    /// execution many transactions may have committed, and keep their places until their locks are back.
     #[cold]
     pub(crate) fn begin_when_locks_are_back<T>(
         &self,

@@ -215,9 +215,10 @@ impl Transaction {
     /// [`Transaction::get_for_update`].
     ///
     /// What a transaction deletes lies in its place until the transaction has ended. Its next look for the first entry
-    /// begins behind that; but not under another isolation than [`Isolation::Serializable`](crate::Isolation::Serializable),
-    /// nor with [`Transaction::cursor_skip_locked`], where each look goes past it: there, who takes many entries takes
-    /// them from one cursor.
+    /// begins behind that, unless it has added something there since, or taken something back; but not under another
+    /// isolation than [`Isolation::Serializable`](crate::Isolation::Serializable), nor with
+    /// [`Transaction::cursor_skip_locked`], where each look goes past it: there, who takes many entries takes them from
+    /// one cursor.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

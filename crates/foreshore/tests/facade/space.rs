@@ -100,7 +100,7 @@ fn so_do_those_of_a_prepared_transaction() {
     });
 }
 
-/// A log that holds a few of the changes that `write` makes at a time.
+/// A log that has room for a few large values at a time.
 fn with_a_small_log(home: &tempfile::TempDir) -> Database {
     let options = Options {
         log_segment_bytes: 256 << 10,
@@ -113,8 +113,8 @@ fn with_a_small_log(home: &tempfile::TempDir) -> Database {
     Database::builder().options(options).open(home.path().join("db")).unwrap()
 }
 
-/// What was to leave its page while others took the last room of the log stayed in use until a compaction, so that a file
-/// whose long values are changed all the time grew without end.
+/// What was to leave its page while others took the last room of the log stayed in use until a compaction, so that a
+/// file whose long values are changed all the time grew without end.
 #[test]
 fn long_values_leave_their_pages_though_the_log_is_full_now_and_then() {
     const WRITERS: u32 = 6;
@@ -144,8 +144,8 @@ fn long_values_leave_their_pages_though_the_log_is_full_now_and_then() {
     db.close().unwrap();
 }
 
-/// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was tried
-/// again: one of twenty was refused for good, though each fits the log by itself.
+/// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was
+/// tried again: one of twenty was refused for good, though each fits the log by itself.
 #[test]
 fn a_large_value_fits_a_log_that_others_have_filled_before() {
     const COUNTS: TableDefinition<u32, u32> = TableDefinition::new("counts");

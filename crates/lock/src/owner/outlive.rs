@@ -60,8 +60,8 @@ impl LockOwner {
     }
 
     /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`:
-    /// how many they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline). Reports name the
-    /// call `begun_at`.
+    /// how many they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline). Reports name
+    /// the call `begun_at`.
     pub fn renew(
         &mut self,
         txn: TxnId,

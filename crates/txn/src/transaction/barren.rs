@@ -1,11 +1,12 @@
 //! Where a transaction has found nothing, and nothing comes but what it adds itself.
 //!
-//! What it deletes lies in its place until its end (BTREE-14), and each scan from the same bound would pass over all of it
-//! again: one that takes the first entry of what is left would look at as many as it has taken, each time.
+//! What it deletes lies in its place until its end (BTREE-14), and each scan from the same bound would pass over all of
+//! it again: one that takes the first entry of what is left would look at as many as it has taken, each time.
 //!
 //! TXN-44: so it remembers the stretches over which its scans have passed and met no record. They are under its locks,
-//! gaps and deleted records alike, until its end, so nobody else adds anything there. It forgets one when it adds a record
-//! there itself, and all of them when it takes anything back. In reconnaissance nothing is locked, nor remembered.
+//! gaps and deleted records alike, until its end, so nobody else adds anything there. It forgets one when it adds a
+//! record there itself, and all of them when it takes anything back. In reconnaissance nothing is locked, nor
+//! remembered.
 
 use std::ops::Bound;
 

@@ -12,9 +12,9 @@
 //! soon.
 //!
 //! What cannot be kept apart so, because it began while the other wrote, has to run again, alone. Whether that is worth
-//! while says [`Txn::was_crowded`]. So has one whose change of many records, a long value say, was refused half-way, because
-//! others had filled the log before it began: a checkpoint lets theirs go, but not what was undone, which lies behind its
-//! own first record.
+//! while says [`Txn::was_crowded`]. So has one whose change of many records, a long value say, was refused half-way,
+//! because others had filled the log before it began: a checkpoint lets theirs go, but not what was undone, which lies
+//! behind its own first record.
 
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::{
@@ -99,8 +99,9 @@ impl TxnSession {
         self.company.ended = Some(ended);
     }
 
-    /// A change was refused for want of room, and what it has done is about to be undone: notes whether those who had ended
-    /// before this transaction began have filled a part of the log. While an older one is open, that is in the way.
+    /// A change was refused for want of room, and what it has done is about to be undone: notes whether those who had
+    /// ended before this transaction began have filled a part of the log. While an older one is open, that is in the
+    /// way.
     pub(super) fn note_refusal(&mut self) {
         let work = self.core().log.work_bytes();
         let is_part = self.growth_since_first() < work - work / SHARES;

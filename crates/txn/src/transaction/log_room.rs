@@ -6,6 +6,8 @@
 //! there is always room (WAL-10, TXN-5). If it has no operation under way, it is rolled back at once, in the background
 //! (TXN-35).
 //!
+//! Before a value of more than 64 KiB it looks ahead, and has a checkpoint taken if the log might not do.
+//!
 //! Nobody waits for longer than [`PATIENCE`], but for a rollback or a checkpoint that is under way, which ends: the
 //! oldest may be in the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock
 //! does not wait here either, but for the checkpoint that it takes. Who waits, and has a deadline or may be cancelled,
@@ -33,9 +35,10 @@ const LARGE_BYTES: usize = 64 << 10;
 const LOG_PER_BYTE: u64 = 4;
 
 impl Txn {
-    /// Before a change that writes a value of so many bytes. If that is refused half-way, its records and those that undo
-    /// them lie behind the transaction's first one, so that no checkpoint lets them go, and the next attempt may lack just
-    /// this room. So what others have left in the log goes before, if it may be too much.
+    /// Before a change that writes a value of so many bytes. If that is refused half-way, its records and those that
+    /// undo them lie behind the transaction's first one, so that no checkpoint lets them go, and the next attempt may
+    /// lack just this room. So what others have left in the log goes before, if it may be too much. What is deleted, or
+    /// replaced by less, is not looked at.
     #[inline]
     pub(super) fn make_room_ahead(&self, value_bytes: usize) -> Result<(), TxnError> {
         if value_bytes <= LARGE_BYTES {
@@ -48,10 +51,13 @@ impl Txn {
     #[cold]
     fn make_room_for(&self, bytes: u64) -> Result<(), TxnError> {
         let core = self.session.core();
-        let (used, most) = (core.log.used_bytes(), core.log.work_bytes());
+        let most = core.log.work_bytes();
         // Each page that is changed afterwards is logged as a whole: not for little.
-        if used + bytes > most && used > most / SHARES && core.checkpoint_shortens_log() {
-            self.wait_for_log_room()?;
+        if core.log.used_bytes() + bytes > most
+            && core.check_writable().is_ok()
+            && core.checkpoint_lets_go(most / SHARES)
+        {
+            self.wait_for_room(true)?;
         }
         Ok(())
     }
@@ -62,6 +68,11 @@ impl Txn {
     /// [`TxnError::LogHeld`] if this transaction itself has to go; and whatever ends a transaction.
     #[cold]
     pub(crate) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
+        self.wait_for_room(false)
+    }
+
+    /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go.
+    fn wait_for_room(&self, ahead: bool) -> Result<bool, TxnError> {
         let core = self.session.core();
         let (begun, low_water) = (Instant::now(), core.log.low_water());
         let (mut asked, mut ending) = (false, false);
@@ -76,6 +87,9 @@ impl Txn {
             }
             let waiting = &self.session.waiting;
             let shortens = core.checkpoint_shortens_log();
+            if ahead && !shortens {
+                return Ok(false);
+            }
             // One that would not have made room was not taken.
             asked &= shortens;
             let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();

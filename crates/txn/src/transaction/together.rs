@@ -53,6 +53,8 @@ impl Txn {
         if self.session.reconnaissance().is_some() {
             return self.append_ahead(table, entries);
         }
+        let longest = entries.iter().map(|(_, value)| value.as_ref().len()).max();
+        self.make_room_ahead(longest.unwrap_or(0))?;
         self.session.barren.forget();
         let append = |tree: &BTree, session: &mut TxnSession| tree.append(session, entries);
         let ended = self.change_in_tree(table, append)?;

@@ -9,7 +9,6 @@ mod rollback;
 use std::io;
 
 use foreshore_base::Lsn;
-use foreshore_env::time::Instant;
 use foreshore_lock::IntentMode;
 use foreshore_testkit::CrashMode;
 

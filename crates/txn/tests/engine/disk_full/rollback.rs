@@ -42,7 +42,7 @@ enum End {
 
 #[test]
 fn on_a_full_disk_no_rollback_needs_a_page() {
-    foreshore_env::thread::scope(|scope| {
+    thread::scope(|scope| {
         for (what, loss) in LOSSES {
             // Most of the time they wait for the log, which asks the disk again.
             scope.spawn(move || {
