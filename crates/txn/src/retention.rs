@@ -87,17 +87,19 @@ impl Core {
 
     /// Whether a checkpoint may be taken and would shorten the log: no open transaction needs all of it.
     pub(crate) fn checkpoint_shortens_log(&self) -> bool {
-        let needed = self.needed_by_open();
-        needed > self.log.low_water() && self.log.is_within_work(needed)
+        self.checkpoint_lets_go(self.needed_by_open(), 0)
     }
 
-    /// Whether a checkpoint may be taken, would let go of more than so many bytes of the log, and no backup would have to
-    /// end for that.
-    pub(crate) fn checkpoint_lets_go(&self, bytes: u64) -> bool {
-        let (needed, kept_from) = (self.needed_by_open(), self.log.low_water());
-        needed.0.saturating_sub(kept_from.0) > bytes
-            && self.log.is_within_work(needed)
-            && self.backups.oldest().is_none_or(|from| from >= needed)
+    /// The same, by more than so many bytes, and without the end of a backup.
+    pub(crate) fn checkpoint_shortens_log_by(&self, bytes: u64) -> bool {
+        let needed = self.needed_by_open();
+        self.checkpoint_lets_go(needed, bytes) && self.backups.oldest().is_none_or(|from| from >= needed)
+    }
+
+    /// Whether a checkpoint may be taken and would let go of more than so many bytes of the log, if open transactions
+    /// need it from there on.
+    fn checkpoint_lets_go(&self, needed: Lsn, bytes: u64) -> bool {
+        needed.0.saturating_sub(self.log.low_water().0) > bytes && self.log.is_within_work(needed)
     }
 
     /// The open transaction that needs most of the log.

@@ -55,7 +55,7 @@ impl Txn {
         // Each page that is changed afterwards is logged as a whole: not for little.
         if core.log.used_bytes() + bytes > most
             && core.check_writable().is_ok()
-            && core.checkpoint_lets_go(most / SHARES)
+            && core.checkpoint_shortens_log_by(most / SHARES)
         {
             self.wait_for_room(true)?;
         }
