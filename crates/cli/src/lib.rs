@@ -36,6 +36,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::output::CliError;
+
 /// The commit that this program is built from (`build.rs`).
 pub(crate) const COMMIT: &str = env!("FORESHORE_COMMIT");
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FORESHORE_COMMIT"), ")");
@@ -111,7 +113,22 @@ pub fn main() -> ExitCode {
         Err(status) => return ExitCode::from(status),
     };
     let tried = in_use::Tried::of(&cli.command);
-    let result = match cli.command {
+    let result = run(cli.command);
+    directory::await_interruption();
+    result.unwrap_or_else(|error| {
+        let error = match &tried {
+            Some(tried) => tried.retell(error),
+            None => error,
+        };
+        error.report(json)
+    })
+}
+
+/// Runs a subcommand.
+fn run(command: Command) -> Result<ExitCode, CliError> {
+    own::end_with_parent()
+        .map_err(CliError::io("start a thread that awaits the end of the program around this one"))?;
+    match command {
         Command::Simulate(args) => simulate::run(*args),
         _ if cfg!(foreshore_sim) => Err(simulate::nothing_else()),
         Command::Bench(args) => bench::run(args),
@@ -129,13 +146,5 @@ pub fn main() -> ExitCode {
         Command::Drop(args) => compact::run_drop(args),
         Command::Script(args) => script::run(&args),
         Command::Completions(args) => completions::run(&args),
-    };
-    directory::await_interruption();
-    result.unwrap_or_else(|error| {
-        let error = match &tried {
-            Some(tried) => tried.retell(error),
-            None => error,
-        };
-        error.report(json)
-    })
+    }
 }

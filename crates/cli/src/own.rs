@@ -1,19 +1,15 @@
 //! More processes of this program: its file, and that they end with who has started them.
 
 use std::{
-    env, fs, io,
+    env, fs,
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-};
-#[cfg(foreshore_sim)]
-use std::{
-    io::Read,
     process::{Command, Stdio},
     thread,
 };
 
 /// In the environment of a process that is to end with who has started it.
-#[cfg(foreshore_sim)]
 const LEASHED: &str = "FORESHORE_ENDS_WITH_ITS_INPUT";
 
 /// Where Linux has the file that a process runs, whatever has become of its name.
@@ -36,13 +32,11 @@ fn running_unless(named: &Path) -> Option<&'static Path> {
 
 /// Lets a process of this program end when the pipe that it gets as its standard input does: with whoever keeps that,
 /// however he ends. A signal that is sent to him alone, as by a supervisor, does not come to it.
-#[cfg(foreshore_sim)]
 pub(crate) fn leash(command: &mut Command) -> &mut Command {
     command.env(LEASHED, "1").stdin(Stdio::piped())
 }
 
 /// Ends this process with who has started it, if he asks for that.
-#[cfg(foreshore_sim)]
 pub(crate) fn end_with_parent() -> io::Result<()> {
     if env::var_os(LEASHED).is_none() {
         return Ok(());

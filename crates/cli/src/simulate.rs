@@ -17,8 +17,6 @@ use clap::{Args, Command, Subcommand};
 
 use foreshore_bench::{BenchError, Workload};
 
-#[cfg(foreshore_sim)]
-use crate::own;
 use crate::{
     bench::{
         CommonArgs, WorkloadArgs,
@@ -321,8 +319,6 @@ pub(crate) fn nothing_else() -> CliError {
 /// Runs the subcommand.
 #[cfg(foreshore_sim)]
 pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
-    own::end_with_parent()
-        .map_err(CliError::io("start a thread that awaits the end of the program around this one"))?;
     match args.command {
         Some(SimulateCommand::Bench(args)) => bench::run(args.what, &args.machine),
         Some(SimulateCommand::Locks(args)) => locks::run(&args),

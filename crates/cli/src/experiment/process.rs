@@ -15,6 +15,7 @@ use foreshore_env::{
 use serde_json::Value;
 
 use super::store;
+use crate::own;
 
 /// How often a running child is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -45,10 +46,10 @@ pub(super) fn run(
     stop: &AtomicBool,
 ) -> Result<Ended, String> {
     let begun = Instant::now();
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    let mut child = own::leash(&mut command)
         .args(words)
         .env("TMPDIR", directory)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -218,7 +218,8 @@ impl Referee<'_> {
         let seed = if self.planted_panic { worker::PLANTED_PANIC } else { seed };
         let settings = join_settings(&settings);
         let program = own::program().map_err(CliError::io("find this program's own file"))?;
-        Command::new(program)
+        let mut command = Command::new(program);
+        own::leash(&mut command)
             .args(["torture", "--workload", self.workload.name(), "--threads", &self.threads.to_string()])
             .args(["--execution", self.execution.name()])
             .arg("--dir")
@@ -226,8 +227,6 @@ impl Referee<'_> {
             .args(["--child", seed, &settings, &fatal_write.to_string()])
             // A terminal interrupts its whole group: the child would die of that, and nobody is to take it for a fault.
             .process_group(0)
-            // The child ends when this pipe does: no child outlives its parent.
-            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(CliError::io("start a child"))

@@ -6,7 +6,7 @@
 //! process. When its standard input ends, the parent is gone, and it ends too.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     panic,
     path::Path,
     process::ExitCode,
@@ -92,11 +92,6 @@ pub(crate) fn run(
         print(panic);
         std::process::exit(1);
     }));
-    thread::spawn(|| {
-        // Ends with the parent, whatever the pipe says.
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(0);
-    });
     let options = options(directory, &split_settings(settings), execution);
     let number = |text: &str| text.parse::<u64>().map_err(|error| CliError::Other(error.to_string()));
     let disk: Arc<dyn Disk> = match number(fatal_write)? {

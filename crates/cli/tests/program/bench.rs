@@ -428,6 +428,39 @@ fn an_interruption_ends_the_run_of_an_engine() {
     assert_eq!(entries(directory.path()), 0);
 }
 
+/// Who is killed cannot end the run that is under way, which went on for as long as it was told.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_ends_with_whoever_started_it() {
+    for starter in [
+        "bench compare --engines foreshore --workloads read --small --rounds 1 --threads 1 --seconds 1000",
+        "experiment run 3.3 --full --out answers",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut starter = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(starter.split(' '))
+            .env("TMPDIR", directory.path())
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut run = None;
+        wait_for("starting a run", || {
+            run = child_of(starter.id());
+            run.is_some()
+        });
+        starter.kill().unwrap();
+        starter.wait().unwrap();
+        let stat = format!("/proc/{}/stat", run.unwrap());
+        // Who waits for it now may not do so soon: till then its state is Z (`proc(5)`).
+        wait_for("the end of the run", || {
+            fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+        });
+    }
+}
+
 /// All was lost that had been measured.
 #[cfg(target_os = "linux")]
 #[test]

@@ -85,12 +85,11 @@ pub(super) fn run(run: &Run, directory: &Directory, leash: &Leash) -> Result<Rou
 fn run_program(program: &Path, run: &Run, directory: &Path, leash: &Leash) -> Result<Round, Failed> {
     // Backtraces would take the place of what a panic says.
     let mut command = Command::new(program);
-    command
+    own::leash(&mut command)
         .args(&run.words)
         .env("TMPDIR", directory)
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let (out, errors) = leash
