@@ -1,9 +1,10 @@
 //! `foreshore bench compare`: engines side by side. Each run is a process of its own, so that its memory is its own;
 //! the engines take turns in every round, so that what else the machine does meets all of them, and in another order in
-//! each.
+//! each, and each run finds memory that the machine has.
 
 mod child;
 mod leash;
+mod memory;
 #[cfg(feature = "plot")]
 mod plot;
 mod result;
@@ -165,6 +166,9 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
                     let engine = engines[place];
                     bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
                     if failures[place].is_none() {
+                        if !args.small {
+                            memory::touch(&args.cache);
+                        }
                         match child::run(&arguments(args, preset, engine, threads), &directory, &leash) {
                             Ok(one) => rounds[place].push(one),
                             Err(failure) => failures[place] = Some(failure),
