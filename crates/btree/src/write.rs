@@ -388,7 +388,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The mode for a new key in a gap on which `held` is held (DESIGN §11.2).
+/// The mode for a new key in a gap on which `held` is held.
 #[inline]
 fn inherited(held: Mode) -> Mode {
     Mode::XN.join(held.gap())

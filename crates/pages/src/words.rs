@@ -2,7 +2,7 @@
 //!
 //! An optimistic reader reads a page while a writer changes it. With plain memory that is a data race, undefined
 //! whatever is done with the bytes; with relaxed atomic words it is a read of some old and some new words, which the
-//! latch's version then exposes (RELIABILITY §2.1). On the usual processors a relaxed load is a plain load.
+//! latch's version then exposes. On the usual processors a relaxed load is a plain load.
 //!
 //! PAGE-1: no access leaves the page, whatever offset it is given: a torn read may be nonsense, it is never out of
 //! bounds. Reads past the end give zeros, writes past the end are dropped.

@@ -1,7 +1,7 @@
 //! Fuzzy checkpoints: they stop nobody.
 //!
-//! 1. The pool sweeps its frames and gives the redo horizon: the log's tail *when the sweep began* (RELIABILITY's trap 10:
-//!    not the newest LSN that the sweep met). Pages changed before it are on the disk, synced.
+//! 1. The pool sweeps its frames and gives the redo horizon: the log's tail *when the sweep began* (not the newest LSN
+//!    that the sweep met). Pages changed before it are on the disk, synced.
 //! 2. Then the table of transactions is looked at (TXN-3).
 //! 3. The checkpoint record says both, and is flushed.
 //! 4. The control file points to it: from now on recovery starts here.

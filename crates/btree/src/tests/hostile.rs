@@ -1,5 +1,5 @@
 //! Pages whose checksum is right and whose content is nonsense: errors, never a panic, an endless loop or an access
-//! out of bounds (RELIABILITY §6, case 61).
+//! out of bounds.
 
 use std::ops::Bound;
 

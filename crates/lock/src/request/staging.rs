@@ -12,7 +12,7 @@
 //!
 //! - Slots take whole segments: a lock costs no `fetch_and_add` on a shared pointer.
 //! - Flags are bits cleared with `fetch_and`, which tells who cleared the last: the paper's bytes read as words are a
-//!   data race in this language, and two could see the same word empty (RELIABILITY §2.2).
+//!   data race in this language, and two could see the same word empty.
 //! - T_min is the oldest *look*, not the oldest transaction: outside of one, a transaction knows nothing but its own
 //!   requests. So a transaction that idles with locks pins nothing but the segments that these are in.
 //! - Nobody waits for the pre-allocator: a thread that finds nothing ready recycles, allocates or sweeps itself. The

@@ -273,7 +273,7 @@ fn canonical_order_has_no_deadlocks() {
     });
 }
 
-/// RELIABILITY C4, 51: three bits of 512 for each of 300 who wait in one queue are not told apart. Who sees itself
+/// Three bits of 512 for each of 300 who wait in one queue are not told apart. Who sees itself
 /// among those before it is in no cycle, and gives way only if nobody looks more closely.
 #[test]
 fn bloom_filters_clash_and_confirmation_refutes_that() {

@@ -138,7 +138,7 @@ fn many_tables(options: &LockOptions) {
     assert!(manager.is_empty());
 }
 
-/// RELIABILITY §2.9: an absolute request that gives up takes its announcement back.
+/// An absolute request that gives up takes its announcement back.
 #[test]
 fn an_absolute_request_that_times_out_leaves_nothing() {
     intent_kinds().for_each(|options| absolute_request_times_out(&options));
@@ -183,7 +183,7 @@ fn announcement_holds_newcomers_off(options: &LockOptions, milliseconds: u64) ->
     is_seen
 }
 
-/// DESIGN §11.14, both ways: streams of intents and of absolute locks beside each other, and neither starves.
+/// Streams of intents and of absolute locks beside each other, and neither starves.
 #[test]
 fn neither_intents_nor_absolute_locks_starve() {
     intent_kinds().for_each(|options| neither_starves(&options));

@@ -109,7 +109,7 @@ fn with_waiters_that_leave() {
     });
 }
 
-/// RELIABILITY C4, 52: cycles through tables and keys.
+/// Cycles through tables and keys.
 #[test]
 fn with_tables() {
     intent_kinds().for_each(|options| {
@@ -117,7 +117,7 @@ fn with_tables() {
     });
 }
 
-/// RELIABILITY C3, 47: 64 threads on two processors.
+/// 64 threads on two processors.
 #[test]
 fn many_more_threads_than_processors() {
     over_all_tables(|options| {

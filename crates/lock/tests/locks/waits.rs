@@ -182,7 +182,7 @@ fn deadlines_are_kept_and_followers_go_on() {
                 }
                 2 * rounds
             });
-            // Stands behind the writer, and is granted when it gives up (RELIABILITY C4, 50).
+            // Stands behind the writer, and is granted when it gives up.
             until_waiting(&manager, 2);
             is_seen.store(true, Ordering::SeqCst);
             let mut reader = begin(&manager, 3);
@@ -297,7 +297,7 @@ fn limits_of_waits_are_kept() {
     });
 }
 
-/// RELIABILITY §2.4: an S holder, an X waiter, an S waiter; X gives up, S must be granted. Here as a race with the
+/// An S holder, an X waiter, an S waiter; X gives up, S must be granted. Here as a race with the
 /// grant.
 #[test]
 fn giving_up_and_being_granted_race_to_one_outcome() {

@@ -158,7 +158,7 @@ fn a_checkpoint_while_a_slot_changes_hands_twice() {
     model(&[&[Step::Change(1), Step::Commit], &[Step::Change(1), Step::Commit], &[Step::Change(1)]], true, 2);
 }
 
-/// The models can fail: RELIABILITY's trap 10, the horizon taken after the table.
+/// The models can fail: the horizon taken after the table.
 #[test]
 #[should_panic(expected = "the log ends at")]
 fn a_horizon_that_is_taken_last_is_wrong() {

@@ -212,7 +212,7 @@ fn recovery_works_with_another_pool_and_other_nodes() {
     }
 }
 
-/// RELIABILITY's case 30: recovery of a recovered database finds nothing to do.
+/// Recovery of a recovered database finds nothing to do.
 #[test]
 fn a_second_recovery_has_nothing_to_do() {
     let plan = Plan::new(9, 600, 200);

@@ -65,7 +65,7 @@ fn spread_over(operations: u64) -> impl Iterator<Item = u64> {
     (1..=last).step_by((last / 40) as usize)
 }
 
-/// RELIABILITY's case 1: a failed sync is final, though later ones would succeed.
+/// A failed sync is final, though later ones would succeed.
 #[test]
 fn a_failed_sync_poisons_and_loses_nothing_acknowledged() {
     let syncs = usage().syncs;
@@ -94,7 +94,7 @@ fn a_failed_write_poisons_and_loses_nothing_acknowledged() {
     assert!(tried >= 40 && poisoned == tried, "{poisoned} of {tried}");
 }
 
-/// RELIABILITY's case 9.
+/// The disk is full after some more blocks, in work.
 #[test]
 fn a_full_disk_is_an_error_and_loses_nothing_acknowledged() {
     let mut failed = 0;
@@ -126,7 +126,7 @@ fn a_full_disk_while_a_database_is_made_leaves_something_that_opens() {
     assert!(failed > 30, "{failed}");
 }
 
-/// RELIABILITY's case 4: whichever sectors of a page were written when the power failed.
+/// Whichever sectors of a page were written when the power failed.
 #[test]
 fn torn_pages_are_repaired_by_their_images() {
     let disk = FaultyDisk::new();
@@ -202,7 +202,7 @@ fn fill(engine: &std::sync::Arc<Engine>, txn: &mut foreshore_txn::Txn) -> TxnErr
     panic!("the log never got full");
 }
 
-/// TXN-5, RELIABILITY's case 27.
+/// TXN-5.
 #[test]
 fn a_transaction_that_fills_the_log_is_refused_and_can_roll_back() {
     let disk = FaultyDisk::new();

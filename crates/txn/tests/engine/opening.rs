@@ -269,7 +269,7 @@ fn a_log_that_is_too_short_is_reported() {
     assert!(matches!(error, StorageError::Corrupted { .. }), "{error}");
 }
 
-/// RELIABILITY's cases 11 and 13: the disk lied about a sync of the log, or log and pages were copied at different
+/// The disk lied about a sync of the log, or log and pages were copied at different
 /// times.
 #[test]
 fn pages_that_are_newer_than_the_log_are_reported() {

@@ -112,7 +112,7 @@ fn savepoints_nest_and_can_be_used_again() {
     assert_sound(&engine, "savepoints");
 }
 
-/// RELIABILITY's case 21: rollback of what was partly rolled back, by a restart too.
+/// Rollback of what was partly rolled back, by a restart too.
 #[test]
 fn what_was_rolled_back_in_part_is_undone_once() {
     for end in 0..3 {

@@ -5,7 +5,7 @@
 //! own link, so a thread that stands on it finds the way on.
 //!
 //! Where this departs from the paper: its `next_pointer_update` lets everybody skip over obsolete requests at any time,
-//! and an obsolete tail may be cut off while somebody links behind it (RELIABILITY §2.4). Here one cleans at a time,
+//! and an obsolete tail may be cut off while somebody links behind it. Here one cleans at a time,
 //! under the latch of the bucket, and the tail goes only if nobody has exchanged it.
 
 use std::ops::ControlFlow;

@@ -187,7 +187,7 @@ fn a_release_and_a_waiter_need_fences() {
     release_and_wait(Fault::Fence);
 }
 
-/// RELIABILITY C3, 34.
+/// Two sharers release while somebody waits.
 #[test]
 fn two_sharers_release_and_one_waits() {
     explore(
@@ -246,7 +246,7 @@ fn who_claims_in_vain_has_to_look_for_waiters() {
     convert_beside_newcomer(Fault::Pass);
 }
 
-/// RELIABILITY §2.4: S granted, X waits and gives up, S comes.
+/// S granted, X waits and gives up, S comes.
 #[test]
 fn a_waiter_that_leaves_and_one_that_comes() {
     explore(

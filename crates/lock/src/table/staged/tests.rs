@@ -120,7 +120,7 @@ fn chains_are_cleaned_by_those_who_come_along() {
     assert_eq!(length(&table, name(1)), 0);
 }
 
-/// RELIABILITY §2.5: what an idle transaction holds is kept, and nothing else.
+/// What an idle transaction holds is kept, and nothing else.
 #[test]
 fn an_idle_old_transaction_pins_only_what_it_holds() {
     let (table, slots) = (staged(1_000_000), Slots::new());

@@ -288,7 +288,7 @@ fn without_images_torn_pages_are_lost() {
 }
 
 /// Sweeps beside writers. From the true horizon everything is recovered; the control takes the log's end after the
-/// sweep, which is how Shore-MT §7.7 reads literally, and loses changes (RELIABILITY §2.10).
+/// sweep, which is how Shore-MT §7.7 reads literally, and loses changes.
 #[test]
 fn the_horizon_is_the_log_s_end_before_the_sweep() {
     let (mut lost_with_wrong_horizon, mut rounds) = (0, Rounds::at_least(12));
