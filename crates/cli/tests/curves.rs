@@ -1,5 +1,5 @@
-//! The curves of the literature, on simulated machines of as many cores (`crates/env/SIMULATOR.md`, "Beside real
-//! machines and the papers"): which fall, which do not, and how far, on the machine as it is.
+//! The curves of the literature, on simulated machines of as many cores (`crates/env/MEASURED.md`, "Curves"): which
+//! fall, which do not, and how far, on the machine as it is.
 #![cfg(foreshore_sim)]
 
 use std::process::Command;

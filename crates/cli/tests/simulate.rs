@@ -249,7 +249,8 @@ fn every_latch_is_simulated() {
 }
 
 /// Table 3 of Böttcher et al. at 40 threads, in cycles that processors spend for an acquisition: readers within a
-/// factor of two, writers from half of the paper's to two and a half times as many, and in its order (SIMULATOR.md).
+/// factor of two, writers from half of the paper's to two and a half times as many, and in its order (env,
+/// MEASURED.md).
 #[cfg(foreshore_sim)]
 #[test]
 fn latches_cost_what_the_paper_measured() {
@@ -291,7 +292,7 @@ fn latches_cost_what_the_paper_measured() {
 }
 
 /// Two threads, two cores: where a latch goes from one to the other each time, or its holder is not disturbed, an
-/// acquisition takes what it takes on the real machine, between the tenths of two days (SIMULATOR.md).
+/// acquisition takes what it takes on the real machine, between the tenths of two days (env, MEASURED.md).
 #[cfg(foreshore_sim)]
 #[test]
 fn latches_cost_two_threads_what_they_cost_real_ones() {

@@ -81,7 +81,7 @@
 //! order, 0.65 of them with Zen 5. B's system, Ubuntu 18.04, keeps the kernel's pages apart from the program's, as
 //! processors of that age need; for this call alone 400 cycles are added there. The
 //! authors counted less than 300 (github.com/isec-tugraz/KAISER/issues/3), and the shortest call takes 630 to 730 so,
-//! of which 200 were there before (E; github.com/travisdowns/uarch-bench/issues/34). What it decides is in SIMULATOR.md.
+//! of which 200 were there before (E; github.com/travisdowns/uarch-bench/issues/34). What it decides is in MEASURED.md.
 //!
 //! `vm2-xeon` was measured on 2026-11-29, on a machine whose host was busy: the same loop took half as long again in some
 //! minutes as in others, so least times count. A multiplication in a chain takes 3 cycles of 0.39 ns; an atomic change

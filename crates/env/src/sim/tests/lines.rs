@@ -483,7 +483,7 @@ fn memory_answers_both_no_earlier_than_the_first() {
 }
 
 /// A word that two threads take in turn went to one of them for ever: whoever lost the line had always just taken it,
-/// for in the time of the change it was still there. On the real machine one in 11 goes to the other (SIMULATOR.md).
+/// for in the time of the change it was still there. On the real machine one in 11 goes to the other (MEASURED.md).
 #[test]
 fn whoever_looks_gets_what_is_taken_again_and_again() {
     let profile = Profile::named("vm2-zen4").unwrap().clone();
