@@ -14,7 +14,7 @@ pub(crate) struct Repository {
     pub(crate) crates: Vec<Crate>,
     /// The content of [`RATCHET`].
     pub(crate) ratchet: String,
-    /// Other text: root files and scripts.
+    /// Other text: root files, scripts, and pages that are no crate's README.
     pub(crate) documents: Vec<Document>,
 }
 
@@ -64,8 +64,17 @@ impl Repository {
             ["README.md", "ARCHITECTURE.md", "Cargo.toml", "clippy.toml", ".ci/run", ".ci/apart"]
                 .map(String::from)
                 .to_vec();
-        documents
-            .extend(names(root, "scripts").unwrap_or_default().iter().map(|name| format!("scripts/{name}")));
+        for folder in ["scripts", "docs/src"] {
+            documents.extend(
+                names(root, folder).unwrap_or_default().iter().map(|name| format!("{folder}/{name}")),
+            );
+        }
+        for krate in &repository.crates {
+            // Its README is its own.
+            let pages = names(root, &format!("crates/{}", krate.name))?;
+            let pages = pages.iter().filter(|name| name.ends_with(".md") && *name != "README.md");
+            documents.extend(pages.map(|name| format!("crates/{}/{name}", krate.name)));
+        }
         for path in documents {
             if root.join(&path).is_file() {
                 repository.documents.push(Document::read(root, path)?);

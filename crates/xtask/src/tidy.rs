@@ -3,6 +3,7 @@
 mod attributes;
 mod door;
 mod levels;
+mod pages;
 mod places;
 mod rules;
 pub(crate) mod sizes;
@@ -45,6 +46,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
         sizes::check,
         door::check,
         words::check,
+        pages::check,
         places::check,
         attributes::check,
         rules::check,

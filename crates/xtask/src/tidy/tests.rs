@@ -9,7 +9,9 @@ pub(super) fn repository(files: &[(&str, &str)]) -> Repository {
     let mut repository = Repository::default();
     for (path, text) in files {
         let (path, text) = (path.to_string(), text.to_string());
-        let Some((name, file)) = path.strip_prefix("crates/").and_then(|path| path.split_once('/')) else {
+        let place = path.strip_prefix("crates/").and_then(|path| path.split_once('/'));
+        let Some((name, file)) = place.filter(|(_, file)| *file == "README.md" || !file.ends_with(".md"))
+        else {
             repository.documents.push(Document { path, text });
             continue;
         };
@@ -50,6 +52,19 @@ fn one(files: &[(&str, &str)], place: &str, words: &str) {
 #[track_caller]
 fn none(files: &[(&str, &str)]) {
     assert_eq!(problems(files), [""; 0]);
+}
+
+#[test]
+fn pages() {
+    let long = "ä".repeat(120);
+    none(&[
+        ("README.md", &long),
+        ("docs/src/a.md", &format!("a\n\n| {long} |\n\n```sh\n{long} |\n| b\n```\nc")),
+    ]);
+    one(&[("docs/src/a.md", &format!("a\n- {long}"))], "docs/src/a.md:2", "columns");
+    one(&[("crates/lock/MEASURED.md", "a\n\n| b |\nc")], "crates/lock/MEASURED.md:4", "empty line");
+    one(&[("crates/lock/README.md", "a\n| b |\n\nc")], "crates/lock/README.md:2", "empty line");
+    none(&[("scripts/a", &format!("{long} a"))]);
 }
 
 #[test]
