@@ -237,6 +237,7 @@ impl<'a> Tree<'a> {
         session: &mut impl Session,
         reference: Reference,
     ) -> error::Result<()> {
+        session.prepare_to_discard(reference.length);
         session.note_discarded(reference.id);
         self.delete_chunks(session, reference, 0..reference.chunks())
     }

@@ -74,6 +74,11 @@ pub trait Session {
         let _ = long_value;
     }
 
+    /// This transaction is about to delete the chunks of a long value of so many bytes. Nothing is latched.
+    fn prepare_to_discard(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// This transaction is about to write the chunks of a long value: when that is taken back, what is left of them is
     /// for [`BTree::purge_long_values`](crate::BTree::purge_long_values), too.
     fn note_stored(&mut self, long_value: u64) {

@@ -202,7 +202,7 @@ impl Txn {
                 Ok(lsn) => break lsn,
                 // Records of the attempt stay in the chain, and mean nothing without the one that counts them.
                 Err(StorageError::LogFull { .. })
-                    if attempts <= LOG_FULL_RETRIES && self.wait_for_log_room()? => {}
+                    if attempts <= LOG_FULL_RETRIES && self.session.wait_for_log_room()? => {}
                 Err(error) => return Err(error.into()),
             }
         };

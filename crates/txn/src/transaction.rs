@@ -340,7 +340,7 @@ impl Txn {
             rollback::undo_back_to(&mut self.session, before)?;
         }
         *attempts += 1;
-        if is_full && *attempts <= LOG_FULL_RETRIES && self.wait_for_log_room()? {
+        if is_full && *attempts <= LOG_FULL_RETRIES && self.session.wait_for_log_room()? {
             return Ok(());
         }
         Err(self.note(error))
@@ -364,24 +364,13 @@ impl Txn {
         error
     }
 
-    /// Whether nobody has ended it (TXN-35). Also asked after it has read, for it may have read what was undone
-    /// meanwhile.
-    #[inline]
-    fn check_not_ended(&self) -> Result<(), TxnError> {
-        if self.session.is_ended() { Err(TxnError::LogHeld) } else { Ok(()) }
-    }
-
     /// Whether operations are allowed.
     #[inline]
     pub fn check_usable(&self) -> Result<(), TxnError> {
         if self.failed.is_some() || self.away {
             return Err(TxnError::Failed);
         }
-        self.check_not_ended()?;
-        if self.session.waiting.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-            return Err(LockError::Cancelled.into());
-        }
-        Ok(self.session.core().check_open()?)
+        self.session.check_may_go_on()
     }
 }
 

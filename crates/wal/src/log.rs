@@ -299,6 +299,11 @@ impl Log {
         self.core.work_bytes
     }
 
+    /// Bytes that ordinary appends may still fill as things are: fewer on a disk that has no space for more.
+    pub fn work_left_bytes(&self) -> u64 {
+        self.core.work_left_bytes()
+    }
+
     /// Whether a log from `from` on would be within what ordinary appends may fill: as much as is needed to take it
     /// back is left then.
     pub fn is_within_work(&self, from: Lsn) -> bool {

@@ -4,7 +4,7 @@
 use foreshore_base::{Result, TableId};
 use foreshore_btree::TreeError;
 use foreshore_env::{thread, time::Duration};
-use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_lock::{CancelToken, KeyRef, LockError, Mode};
 
 use super::{Txn, TxnSession};
 use crate::error::TxnError;
@@ -34,6 +34,23 @@ impl TxnSession {
     #[inline]
     pub(crate) fn is_ended(&self) -> bool {
         self.slot.is_some_and(|slot| self.core().transactions.is_ended(slot, self.chain.txn))
+    }
+
+    /// Whether nobody has ended it (TXN-35). Also asked after it has read, for it may have read what was undone
+    /// meanwhile.
+    #[inline]
+    pub(super) fn check_not_ended(&self) -> Result<(), TxnError> {
+        if self.is_ended() { Err(TxnError::LogHeld) } else { Ok(()) }
+    }
+
+    /// Whether nobody has ended it, nor its database, nor cancelled it.
+    #[inline]
+    pub(super) fn check_may_go_on(&self) -> Result<(), TxnError> {
+        self.check_not_ended()?;
+        if self.waiting.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(LockError::Cancelled.into());
+        }
+        Ok(self.core().check_open()?)
     }
 
     /// Announces a change (TXN-3), and takes a slot for the first one.

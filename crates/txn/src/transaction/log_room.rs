@@ -6,7 +6,8 @@
 //! there is always room (WAL-10, TXN-5). If it has no operation under way, it is rolled back at once, in the background
 //! (TXN-35).
 //!
-//! Before a value of more than 64 KiB it looks ahead, and has a checkpoint taken if the log might not do.
+//! Before a value of more than 64 KiB is written, or deleted, it looks ahead, and has a checkpoint taken if the log
+//! might not do.
 //!
 //! Nobody waits for longer than [`PATIENCE`], but for a rollback or a checkpoint that is under way, which ends: the
 //! oldest may be in the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock
@@ -18,7 +19,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-use super::{Txn, company::SHARES};
+use super::{Txn, TxnSession, company::SHARES};
 use crate::{error::TxnError, options::LogFullPolicy};
 
 /// How long a transaction waits for room.
@@ -28,34 +29,48 @@ const GRACE: Duration = Duration::from_millis(50);
 /// Between two looks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// A value of more bytes is written by so many records that the log is looked at before.
-const LARGE_BYTES: usize = 64 << 10;
+/// A value of more bytes is written, or deleted, by so many records that the log is looked at before.
+const LARGE_BYTES: u64 = 64 << 10;
 /// Bytes of the log for each byte of a large value that replaces another of its length: both, and the pages of the old
 /// one, if a checkpoint has come since they were logged.
 const LOG_PER_BYTE: u64 = 4;
+/// The same for one that is deleted: its bytes, and its pages, which it does not fill.
+const LOG_PER_DISCARDED_BYTE: u64 = 3;
 
 impl Txn {
     /// Before a change that writes a value of so many bytes. If that is refused half-way, its records and those that
     /// undo them lie behind the transaction's first one, so that no checkpoint lets them go, and the next attempt may
-    /// lack just this room. So what others have left in the log goes before, if it may be too much. What is deleted, or
-    /// replaced by less, is not looked at.
+    /// lack just this room. So what others have left in the log goes before, if it may be too much.
     #[inline]
     pub(super) fn make_room_ahead(&self, value_bytes: usize) -> Result<(), TxnError> {
+        let value_bytes = value_bytes as u64;
         if value_bytes <= LARGE_BYTES {
             Ok(())
         } else {
-            self.make_room_for(LOG_PER_BYTE * value_bytes as u64)
+            self.session.make_room_for(LOG_PER_BYTE * value_bytes)
+        }
+    }
+}
+
+impl TxnSession {
+    /// The same in the middle of a change that has found a large value to be deleted: no key says how long its value
+    /// is. What it has logged so far is little.
+    pub(super) fn make_room_to_discard(&mut self, value_bytes: u64) {
+        if value_bytes > LARGE_BYTES {
+            self.advance_change();
+            // What ends a transaction is found after this change, which may yet have the room that it needs.
+            let _ = self.make_room_for(LOG_PER_DISCARDED_BYTE * value_bytes);
         }
     }
 
     #[cold]
     fn make_room_for(&self, bytes: u64) -> Result<(), TxnError> {
-        let core = self.session.core();
-        let most = core.log.work_bytes();
+        let core = self.core();
+        let (used, left) = (core.log.used_bytes(), core.log.work_left_bytes());
         // Each page that is changed afterwards is logged as a whole: not for little.
-        if core.log.used_bytes() + bytes > most
+        if bytes > left
             && core.check_writable().is_ok()
-            && core.checkpoint_shortens_log_by(most / SHARES)
+            && core.checkpoint_shortens_log_by((used + left) / SHARES)
         {
             self.wait_for_room(true)?;
         }
@@ -73,11 +88,11 @@ impl Txn {
 
     /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go.
     fn wait_for_room(&self, ahead: bool) -> Result<bool, TxnError> {
-        let core = self.session.core();
+        let core = self.core();
         let (begun, low_water) = (Instant::now(), core.log.low_water());
         let (mut asked, mut ending) = (false, false);
         loop {
-            self.check_usable()?;
+            self.check_may_go_on()?;
             // First: if it is this one, what others could still make room for shows in what follows.
             let oldest = core.oldest_log_holder();
             // Others have made room, also while this one slept: then it may need most of what is left, and need not
@@ -85,7 +100,7 @@ impl Txn {
             if core.log.low_water() > low_water {
                 return Ok(true);
             }
-            let waiting = &self.session.waiting;
+            let waiting = &self.waiting;
             let shortens = core.checkpoint_shortens_log();
             if ahead && !shortens {
                 return Ok(false);
@@ -96,7 +111,7 @@ impl Txn {
             if shortens && (waiting.no_wait || !can_be_ended) {
                 return Ok(core.shorten_log()?);
             }
-            let mine = oldest == Some(self.id());
+            let mine = oldest == Some(self.txn());
             match (core.options.log_full, oldest) {
                 // The checkpoint may take longer than this transaction has time.
                 _ if shortens => {
@@ -125,5 +140,57 @@ impl Txn {
             }
             thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_env::{disk::Disk, sync::Arc};
+    use foreshore_testkit::FaultyDisk;
+    use foreshore_wal::LogOptions;
+
+    use crate::{BeginOptions, Durability, Engine, EngineOptions, Txn};
+
+    /// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was
+    /// tried again: a large value that fits the log could be written, but not always be deleted, or be replaced by a
+    /// small one.
+    #[test]
+    fn a_large_value_can_be_deleted_from_a_log_that_others_have_filled_before() {
+        let log = LogOptions {
+            segment_bytes: 256 << 10,
+            buffer_bytes: 256 << 10,
+            capacity_bytes: 4 << 20,
+            ..LogOptions::default()
+        };
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let options = EngineOptions { log, ..EngineOptions::default() };
+        let engine = Engine::open(disk, Path::new("db"), &options).unwrap();
+        let [table, filler] = ["table", "filler"].map(|name| engine.create_table(name, b"").unwrap());
+        let begin = || engine.begin(BeginOptions::default()).unwrap();
+        let commit = |txn: Txn| {
+            txn.commit(Durability::Lazy).unwrap();
+        };
+        for round in 0..60_usize {
+            let mut txn = begin();
+            txn.put(&table, b"large", &vec![1; (500 << 10) - 1000 * (round * 37 % 60)]).unwrap();
+            commit(txn);
+            for row in 0..round * 37 % 101 {
+                let mut txn = begin();
+                let value = [row as u8; 1500];
+                for key in 0..8 {
+                    txn.put(&filler, &[row as u8, key], &value[row % 7..]).unwrap();
+                }
+                commit(txn);
+            }
+            let mut txn = begin();
+            txn.put(&filler, b"first", b"").unwrap();
+            let done =
+                if round % 2 == 0 { txn.delete(&table, b"large") } else { txn.put(&table, b"large", b"") };
+            assert!(done.unwrap_or_else(|error| panic!("round {round}: {error}")));
+            commit(txn);
+        }
+        engine.close().unwrap();
     }
 }

@@ -268,6 +268,10 @@ impl Session for TxnSession {
         self.long_values.delete(self.chain.last, long_value);
     }
 
+    fn prepare_to_discard(&mut self, bytes: u64) {
+        self.make_room_to_discard(bytes);
+    }
+
     fn note_stored(&mut self, long_value: u64) {
         self.long_values.write(self.chain.last, long_value);
     }

@@ -130,7 +130,7 @@ impl Txn {
     /// READ-4: what was read, perhaps under locks, stands beside what was read without.
     #[inline]
     pub(super) fn read_beside<R>(&mut self, result: Result<R, TreeError>) -> Result<R, TxnError> {
-        self.check_not_ended()?;
+        self.session.check_not_ended()?;
         let found = result.map_err(|error| self.note(error.into()))?;
         match self.session.validate_reads() {
             Ok(()) => Ok(found),

@@ -120,6 +120,12 @@ impl Core {
         held <= space / 8 * WORK_EIGHTHS
     }
 
+    /// Bytes that work may still fill as things are.
+    pub(crate) fn work_left_bytes(&self) -> u64 {
+        let by_space = if self.is_disk_full() { self.space_limit.load(Ordering::Relaxed) } else { u64::MAX };
+        by_space.min(self.low_water() + self.work_bytes).saturating_sub(self.tail())
+    }
+
     /// Whether there was no space for more.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.disk_is_full.load(Ordering::Relaxed)
