@@ -27,6 +27,8 @@ use crate::{
 
 use scratch::{Lent, Scratch};
 
+/// Keys to read at once, at most, where they have to be locked.
+const MOST_AHEAD: usize = 64;
 /// Keys to read at once to find one that nobody has locked.
 const SKIPPED_AHEAD: usize = 16;
 

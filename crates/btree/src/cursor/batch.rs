@@ -257,7 +257,7 @@ impl Batch {
     fn collect_ascending(&mut self, view: SlottedView<'_>, plan: &Plan<'_>) {
         let span = plan.span(view);
         let Range { start, end } = span.slots;
-        let stop = if span.slots.len() > plan.limit { start + plan.limit as u16 } else { end };
+        let stop = start + plan.reach(end - start, |passed| view.is_ghost(SlotIndex(start + passed)));
         if !span.low_is_key {
             self.lock_gap_below(view, start, plan);
         }
@@ -280,7 +280,7 @@ impl Batch {
     fn collect_descending(&mut self, view: SlottedView<'_>, plan: &Plan<'_>) {
         let span = plan.span(view);
         let Range { start, end } = span.slots;
-        let stop = if span.slots.len() > plan.limit { end - plan.limit as u16 } else { start };
+        let stop = end - plan.reach(end - start, |passed| view.is_ghost(SlotIndex(end - 1 - passed)));
         self.take(view, stop..end);
         self.lock_records(end - stop, span.high_is_key, plan);
         self.check_bounds(plan);

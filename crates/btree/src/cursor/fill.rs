@@ -2,13 +2,14 @@
 
 use std::ops::Bound;
 
-use foreshore_base::{PageId, SlotIndex};
+use foreshore_base::{Lsn, PageId, SlotIndex};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::KeyRef;
 use foreshore_pages::SlottedView;
 
 use super::{
-    Cursor, Direction, LockKind, ahead::Ahead, as_slice, batch::Batch, plan::Plan, scratch::Scratch,
+    Cursor, Direction, LockKind, MOST_AHEAD, ahead::Ahead, as_slice, batch::Batch, plan::Plan,
+    scratch::Scratch,
 };
 use crate::{
     descend::{Landing, RESTARTS},
@@ -19,8 +20,6 @@ use crate::{
     tree::Tree,
 };
 
-/// Keys to read at once, at most, where they have to be locked.
-const MOST_AHEAD: usize = 64;
 /// Keys to read at once, at most, where nothing has to be locked: at first, unless the range has an end; then the rest
 /// of the leaf, since copying it in vain costs little.
 const UNLOCKED_AHEAD: usize = 8;
@@ -49,8 +48,20 @@ impl Cursor {
             _ => usize::MAX,
         };
         let limit = ahead;
-        let plan =
-            Plan { direction, kind, isolation, skips, low, high, limit, unlocked_limit, locks: true, barren };
+        let writes = session.chain().last != Lsn::ZERO;
+        let plan = Plan {
+            direction,
+            kind,
+            isolation,
+            skips,
+            low,
+            high,
+            limit,
+            unlocked_limit,
+            locks: true,
+            barren,
+            writes,
+        };
         let hint = if batch.ends_leaf() { read_ahead.enter() } else { self.leaf };
         let tree = tree.tree();
         let (leaf, limit) = batch.fill(&tree, session, &plan, hint, read_ahead)?;

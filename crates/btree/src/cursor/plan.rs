@@ -5,7 +5,7 @@ use std::{cmp::Ordering, ops::Bound, ops::Range};
 use foreshore_base::SlotIndex;
 use foreshore_pages::SlottedView;
 
-use super::{Direction, LockKind};
+use super::{Direction, LockKind, MOST_AHEAD};
 use crate::{node::Target, session::Isolation};
 
 /// What decides what is read and how it is locked.
@@ -17,7 +17,7 @@ pub(super) struct Plan<'c> {
     pub(super) skips: bool,
     pub(super) low: Bound<&'c [u8]>,
     pub(super) high: Bound<&'c [u8]>,
-    /// Keys at most, ghosts among them.
+    /// Keys at most, ghosts among them; but see [`Plan::reach`].
     pub(super) limit: usize,
     /// The same, where nothing has to be locked.
     pub(super) unlocked_limit: usize,
@@ -25,6 +25,8 @@ pub(super) struct Plan<'c> {
     pub(super) locks: bool,
     /// In the leaf before there was nothing to be read.
     pub(super) barren: bool,
+    /// The transaction has changed something: ghosts may be its own.
+    pub(super) writes: bool,
 }
 
 /// The part of a leaf that lies in a range.
@@ -68,6 +70,19 @@ impl<'c> Plan<'c> {
         }
     }
 
+    /// How many of so many slots, in the order of the scan, are read: as many as the limit says, or if these are all
+    /// ghosts, all up to the first record, but no farther than any batch goes. Where the transaction has changed
+    /// nothing, ghosts are those of others, and may be records again once they are locked: then the limit holds.
+    #[inline]
+    pub(super) fn reach(&self, slots: u16, is_ghost: impl Fn(u16) -> bool) -> u16 {
+        let reach = self.limit.min(usize::from(slots)) as u16;
+        if reach < slots && self.writes && is_ghost(0) {
+            run_of_ghosts(reach, slots, is_ghost)
+        } else {
+            reach
+        }
+    }
+
     /// The first slot above the low bound, and whether it is the bound itself.
     pub(super) fn low_end(&self, view: SlottedView<'_>) -> (u16, bool) {
         match self.low {
@@ -95,6 +110,12 @@ impl<'c> Plan<'c> {
             Bound::Excluded(key) => (place(view, key).0, false),
         }
     }
+}
+
+#[cold]
+fn run_of_ghosts(reach: u16, slots: u16, is_ghost: impl Fn(u16) -> bool) -> u16 {
+    let most = slots.min(reach.max(MOST_AHEAD as u16));
+    (0..most).find(|&passed| !is_ghost(passed)).unwrap_or(most).max(reach)
 }
 
 /// The slot that holds `key`, or before which it belongs, and whether it holds it.
@@ -141,5 +162,43 @@ pub(super) fn begins_at(low: Bound<&[u8]>, border: &[u8]) -> bool {
     match low {
         Bound::Unbounded => false,
         Bound::Included(low) | Bound::Excluded(low) => low >= border,
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    /// A transaction that came to what it had deleted itself read one key at a time, each by a look of its own.
+    #[test]
+    fn a_run_of_ghosts_is_read_at_once() {
+        let read = |limit: usize, ghosts: &[bool], writes: bool| {
+            let plan = Plan {
+                direction: Direction::Ascending,
+                kind: LockKind::Shared,
+                isolation: Isolation::Serializable,
+                skips: false,
+                low: Bound::Unbounded,
+                high: Bound::Unbounded,
+                limit,
+                unlocked_limit: limit,
+                locks: true,
+                barren: false,
+                writes,
+            };
+            plan.reach(ghosts.len() as u16, |passed| ghosts[usize::from(passed)])
+        };
+        let reach = |limit, ghosts: &[bool]| {
+            assert_eq!(read(limit, ghosts, false), limit.min(ghosts.len()) as u16);
+            read(limit, ghosts, true)
+        };
+        assert_eq!(reach(1, &[]), 0);
+        assert_eq!(reach(1, &[false, true, true]), 1);
+        assert_eq!(reach(1, &[true, true, false, false]), 2);
+        assert_eq!(reach(2, &[true, false, false]), 2);
+        assert_eq!(reach(2, &[true, true, true, false, true]), 3);
+        assert_eq!(reach(8, &[true; 5]), 5);
+        assert_eq!(reach(1, &[true; 200]), MOST_AHEAD as u16);
+        assert_eq!(reach(usize::MAX, &[true; 200]), 200);
     }
 }
