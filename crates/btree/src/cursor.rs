@@ -191,9 +191,7 @@ impl Cursor {
                 true => !self.move_over(session),
                 false => !batch.move_on(near),
             };
-            if !self.leaf.is_some() {
-                self.pass_barren(session);
-            }
+            self.pass_barren(session);
             if !self.ended
                 && let Err(error) = self.fill(session)
             {
@@ -226,8 +224,7 @@ impl Cursor {
         goes_on
     }
 
-    /// Before the first record is looked for, and not when the cursor was made: its transaction may have added some
-    /// since.
+    /// Before each look for records, and not when the cursor was made: its transaction may have added some since.
     #[inline]
     fn pass_barren(&mut self, session: &impl Session) {
         let Scratch { low, high, .. } = &mut *self.scratch;

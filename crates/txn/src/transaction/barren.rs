@@ -4,17 +4,16 @@
 //! it again: one that takes the first entry of what is left would look at as many as it has taken, each time.
 //!
 //! TXN-44: so it remembers the stretches over which its scans have passed and met no record. They are under its locks,
-//! gaps and deleted records alike, until its end, so nobody else adds anything there. It forgets one when it adds a
-//! record there itself, and all of them when it takes anything back. In reconnaissance nothing is locked, nor
-//! remembered.
+//! gaps and deleted records alike, until its end, so nobody else adds anything there. Where it adds a record itself,
+//! one is parted; when it takes anything back, all are forgotten. In reconnaissance nothing is locked, nor remembered.
 
-use std::ops::Bound;
+use std::{mem, ops::Bound};
 
 use foreshore_base::TableId;
 use foreshore_btree::Direction;
 
 /// How many stretches it remembers: those that were met last.
-const MOST: usize = 8;
+const MOST: usize = 32;
 
 type Near<'k> = Bound<&'k [u8]>;
 
@@ -46,23 +45,57 @@ fn comes_to(direction: Direction, near: Near<'_>, key: &[u8]) -> bool {
     }
 }
 
+/// Whether, in the order of a scan, a near bound lies before another.
+fn is_before(direction: Direction, bound: Near<'_>, other: Near<'_>) -> bool {
+    let (Bound::Included(key) | Bound::Excluded(key)) = other else { return false };
+    comes_to(direction, bound, key) && (matches!(other, Bound::Excluded(_)) || bound != other)
+}
+
 impl Stretch {
-    fn has(&self, table: TableId, key: &[u8]) -> bool {
-        let comes_to = |near| comes_to(self.direction, as_slice(near), key);
-        self.table == table && comes_to(&self.from) && !comes_to(&self.to)
+    fn is_of(&self, table: TableId, direction: Direction) -> bool {
+        (self.table, self.direction) == (table, direction)
+    }
+
+    /// Whether a scan that begins at a near bound begins within it.
+    fn has(&self, near: Near<'_>) -> bool {
+        !is_before(self.direction, near, as_slice(&self.from)) && self.ends_behind(near)
+    }
+
+    fn ends_behind(&self, near: Near<'_>) -> bool {
+        is_before(self.direction, near, as_slice(&self.to))
+    }
+
+    /// Takes in one that overlaps with it or adjoins it; gives back one that does neither.
+    fn join(&mut self, other: Stretch) -> Option<Stretch> {
+        let is_before = |bound: &Bound<Vec<u8>>, other: &Bound<Vec<u8>>| {
+            is_before(self.direction, as_slice(bound), as_slice(other))
+        };
+        let is_apart = is_before(&self.to, &other.from) || is_before(&other.to, &self.from);
+        if !other.is_of(self.table, self.direction) || is_apart {
+            return Some(other);
+        }
+        let (longer_before, longer_behind) =
+            (is_before(&other.from, &self.from), is_before(&self.to, &other.to));
+        if longer_before {
+            self.from = other.from;
+        }
+        if longer_behind {
+            self.to = other.to;
+        }
+        None
     }
 }
 
 impl Barren {
     /// A scan from `from` on has met nothing before `to`.
     pub(super) fn note(&mut self, table: TableId, direction: Direction, from: Near<'_>, to: Near<'_>) {
-        let to = to.map(<[u8]>::to_vec);
-        let of_these = |stretch: &Stretch| (stretch.table, stretch.direction) == (table, direction);
-        let mut stretches = self.0.iter();
-        let stretch = match stretches.position(|stretch| of_these(stretch) && as_slice(&stretch.to) == from) {
-            Some(place) => Stretch { to, ..self.0.remove(place) },
-            None => Stretch { table, direction, from: from.map(<[u8]>::to_vec), to },
-        };
+        let [from, to] = [from, to].map(|bound| bound.map(<[u8]>::to_vec));
+        let mut stretch = Stretch { table, direction, from, to };
+        self.0 = mem::take(&mut self.0).into_iter().filter_map(|other| stretch.join(other)).collect();
+        self.add(stretch);
+    }
+
+    fn add(&mut self, stretch: Stretch) {
         if self.0.len() == MOST {
             self.0.remove(0);
         }
@@ -77,10 +110,8 @@ impl Barren {
 
     #[cold]
     fn pass_stretch(&self, table: TableId, direction: Direction, near: &mut Bound<Vec<u8>>) -> bool {
-        let begins_there = |stretch: &&Stretch| {
-            (stretch.table, stretch.direction, &stretch.from) == (table, direction, &*near)
-        };
-        let found = self.0.iter().rev().find(begins_there);
+        let mut of_these = self.0.iter().filter(|stretch| stretch.is_of(table, direction));
+        let found = of_these.find(|stretch| stretch.has(as_slice(near)));
         if let Some(stretch) = found {
             near.clone_from(&stretch.to);
         }
@@ -91,13 +122,26 @@ impl Barren {
     #[inline]
     pub(super) fn note_added(&mut self, table: TableId, key: &[u8]) {
         if !self.0.is_empty() {
-            self.forget_around(table, key);
+            self.part_at(table, key);
         }
     }
 
+    /// What lies before the key, and what lies behind it, stays as it is.
     #[cold]
-    fn forget_around(&mut self, table: TableId, key: &[u8]) {
-        self.0.retain(|stretch| !stretch.has(table, key));
+    fn part_at(&mut self, table: TableId, key: &[u8]) {
+        for index in (0..self.0.len()).rev() {
+            let (before, behind) = (Bound::Included(key), Bound::Excluded(key));
+            if self.0[index].table != table || !self.0[index].has(before) {
+                continue;
+            }
+            let Stretch { direction, from, to, .. } = self.0.remove(index);
+            let [before, behind] = [before, behind].map(|bound| bound.map(<[u8]>::to_vec));
+            for (from, to) in [(from, before), (behind, to)] {
+                if is_before(direction, as_slice(&from), as_slice(&to)) {
+                    self.add(Stretch { table, direction, from, to });
+                }
+            }
+        }
     }
 
     /// The transaction takes something back, or adds more than one record.
@@ -174,6 +218,45 @@ mod tests {
                 taken.push(key);
             }
             assert_eq!(taken.len(), 1000);
+            txn.commit(Durability::Sync).unwrap();
+        }
+        engine.close().unwrap();
+    }
+
+    /// What came back before all that was deleted had the next look pass over all of it once more.
+    #[test]
+    fn what_comes_back_parts_a_stretch_and_leaves_its_rest() {
+        const BACK: u32 = 10;
+        let (engine, table) = open();
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let place = |number: u32| match direction {
+                Direction::Ascending => number,
+                Direction::Descending => u32::MAX - number,
+            };
+            fill(&engine, &table, (100..300).map(place));
+            let mut txn = begin(&engine);
+            let (mut taken, mut farthest) = (0, 0);
+            while let Some(key) = next(&mut txn, &table, EVERYTHING, direction, LockKind::Exclusive) {
+                assert!(txn.delete(&table, &key).unwrap());
+                let number = place(u32::from_be_bytes(key.try_into().unwrap()));
+                taken += 1;
+                if number < 100 {
+                    continue;
+                }
+                for back in (1..=BACK).rev() {
+                    assert!(!txn.put(&table, &place(back).to_be_bytes(), b"back").unwrap());
+                }
+                if farthest > 0 {
+                    // Behind the last of what came back.
+                    let begins = begins(&txn, &table, direction, Bound::Excluded(&place(BACK).to_be_bytes()));
+                    assert!(
+                        !comes_to(direction, as_slice(&begins), &place(farthest).to_be_bytes()),
+                        "{number}"
+                    );
+                }
+                farthest = number;
+            }
+            assert_eq!(taken, 200 * (1 + BACK));
             txn.commit(Durability::Sync).unwrap();
         }
         engine.close().unwrap();
