@@ -256,10 +256,9 @@ pub use foreshore_base::{
 pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats as PartitionThread};
 pub use foreshore_txn::{
     BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
-    Durability, EarlyLockRelease, FreeSpaceKind as FreeSpace, Holder, IntentLockKind, IntentMode, Isolation,
-    KeyRangeModes, LatchMode, LockMode, LockTableKind as LockTable, LogFullPolicy, LogInsert, Mode,
-    PreparedTransaction, ReadMode, RecoveryPhase, RecoveryProgress, TransitKind as Transit,
-    TranslationKind as Translation, VictimPolicy, VictimReason,
+    Durability, EarlyLockRelease, FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation,
+    KeyRangeModes, LatchMode, LockMode, LockTableKind, LogFullPolicy, LogInsert, Mode, PreparedTransaction,
+    ReadMode, RecoveryPhase, RecoveryProgress, TransitKind, TranslationKind, VictimPolicy, VictimReason,
 };
 
 pub use crate::{

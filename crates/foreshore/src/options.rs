@@ -12,8 +12,8 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Execution, FreeSpace, Isolation, LatchMode, LockTable, LogFullPolicy, LogInsert, ReadMode,
-    Transit, Translation, error::Error,
+    Durability, Execution, FreeSpaceKind, Isolation, LatchMode, LockTableKind, LogFullPolicy, LogInsert,
+    ReadMode, TransitKind, TranslationKind, error::Error,
 };
 
 /// How a database is opened. Each opening may choose anew.
@@ -54,11 +54,11 @@ pub struct Options {
     /// on; elsewhere it changes nothing. Default: false.
     pub prefault: bool,
     /// How the buffer pool finds pages. Default: page_table.
-    pub translation: Translation,
+    pub translation: TranslationKind,
     /// How the buffer pool keeps track of pages that are being read or written. Default: in_frame.
-    pub transit: Transit,
+    pub transit: TransitKind,
     /// How free pages are found for tables that grow. Default: cached.
-    pub free_space: FreeSpace,
+    pub free_space: FreeSpaceKind,
     /// How many pages at most are read ahead of a scan, in the background; 0 for none. In a small pool no more than an
     /// eighth of it. Default: 32.
     pub read_ahead: usize,
@@ -120,7 +120,7 @@ pub struct Options {
     /// A time by which every sync of the log is prolonged, to measure what a slower disk would do. Default: 0s.
     pub log_latency: Duration,
     /// Which lock table holds the locks. Default: latched.
-    pub lock_table: LockTable,
+    pub lock_table: LockTableKind,
     /// Which modes locks on keys and the gaps between them have. Default: orthogonal.
     pub key_range_modes: KeyRangeModes,
     /// How locks on tables and the volume are kept. Default: private.
@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn the_pool_s_choices_reach_the_engine() {
         let mut options = Options::default();
-        for translation in Translation::ALL {
+        for translation in TranslationKind::ALL {
             options.set("translation", &translation.name()).unwrap();
             assert_eq!(options.engine().pool.translation, translation);
         }
-        for transit in Transit::ALL {
+        for transit in TransitKind::ALL {
             options.set("transit", &transit.name()).unwrap();
             assert_eq!(options.engine().pool.transit, transit);
         }
-        for free_space in FreeSpace::ALL {
+        for free_space in FreeSpaceKind::ALL {
             options.set("free_space", &free_space.name()).unwrap();
             assert_eq!(options.engine().pool.free_space, free_space);
         }

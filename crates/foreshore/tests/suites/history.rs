@@ -15,7 +15,7 @@ use std::{
 };
 
 use foreshore::{
-    CommitTicket, Database, Direction, Durability, Error, Isolation, LockTable, Options, Plan, Procedure,
+    CommitTicket, Database, Direction, Durability, Error, Isolation, LockTableKind, Options, Plan, Procedure,
     ReadMode, Result, Submitted, TableDefinition, TransactOptions, Transaction, VerifyReport,
 };
 use foreshore_env::random::Xorshift;
@@ -42,7 +42,7 @@ pub(crate) struct Run {
     pub(crate) keys: u64,
     pub(crate) isolation: Isolation,
     pub(crate) locking: bool,
-    pub(crate) lock_table: LockTable,
+    pub(crate) lock_table: LockTableKind,
     /// How the transactions of the threads run, in turn. Dynamic ones go step by step.
     pub(crate) ways: &'static [Way],
     /// Threads that read without locks; half of their transactions do nothing but read. The last ones.
@@ -68,7 +68,7 @@ impl Run {
             keys: 20,
             isolation: Isolation::Serializable,
             locking: true,
-            lock_table: LockTable::Latched,
+            lock_table: LockTableKind::Latched,
             ways: &[Way::Dynamic],
             hybrid: 0,
             read_validation: true,
@@ -551,12 +551,12 @@ fn with_slow_syncs_too() {
 
 #[test]
 fn with_the_staged_lock_table_too() {
-    serializable(|seed| Run { lock_table: LockTable::Staged, ..Run::serializable(300 + seed) });
+    serializable(|seed| Run { lock_table: LockTableKind::Staged, ..Run::serializable(300 + seed) });
 }
 
 #[test]
 fn with_the_global_lock_table_too() {
-    serializable(|seed| Run { lock_table: LockTable::GlobalMutex, ..Run::serializable(200 + seed) });
+    serializable(|seed| Run { lock_table: LockTableKind::GlobalMutex, ..Run::serializable(200 + seed) });
 }
 
 #[test]
@@ -637,12 +637,12 @@ fn planned_and_dynamic_histories_replay_in_commit_order() {
 
 #[test]
 fn planned_histories_do_over_every_lock_table_and_kind_of_modes() {
-    const KINDS: [(LockTable, &[(&str, &str)]); 5] = [
-        (LockTable::Staged, &[("deadlock_policy", "wait_die")]),
-        (LockTable::GlobalMutex, &[("intent_locks", "in_table")]),
-        (LockTable::Latched, &[("intent_locks", "inherited")]),
-        (LockTable::Latched, &[("key_range_modes", "lomet"), ("intent_locks", "lightweight")]),
-        (LockTable::Latched, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
+    const KINDS: [(LockTableKind, &[(&str, &str)]); 5] = [
+        (LockTableKind::Staged, &[("deadlock_policy", "wait_die")]),
+        (LockTableKind::GlobalMutex, &[("intent_locks", "in_table")]),
+        (LockTableKind::Latched, &[("intent_locks", "inherited")]),
+        (LockTableKind::Latched, &[("key_range_modes", "lomet"), ("intent_locks", "lightweight")]),
+        (LockTableKind::Latched, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
     ];
     for (number, (lock_table, set)) in (0..).zip(KINDS) {
         let run = Run {
@@ -670,12 +670,12 @@ fn hybrid_histories_replay_in_commit_order() {
 
 #[test]
 fn hybrid_histories_do_with_slow_syncs_and_small_pools_too() {
-    const KINDS: [(LockTable, &[(&str, &str)]); 5] = [
-        (LockTable::Latched, &[("pool_bytes", "512KiB"), ("flush_interval", "1ms")]),
-        (LockTable::Staged, &[("early_lock_release", "shared"), ("intent_locks", "lightweight")]),
-        (LockTable::GlobalMutex, &[("early_lock_release", "off"), ("flush_interval", "1ms")]),
-        (LockTable::Latched, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
-        (LockTable::Latched, &[("latch_mode", "always_shared"), ("lock_buckets", "1")]),
+    const KINDS: [(LockTableKind, &[(&str, &str)]); 5] = [
+        (LockTableKind::Latched, &[("pool_bytes", "512KiB"), ("flush_interval", "1ms")]),
+        (LockTableKind::Staged, &[("early_lock_release", "shared"), ("intent_locks", "lightweight")]),
+        (LockTableKind::GlobalMutex, &[("early_lock_release", "off"), ("flush_interval", "1ms")]),
+        (LockTableKind::Latched, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
+        (LockTableKind::Latched, &[("latch_mode", "always_shared"), ("lock_buckets", "1")]),
     ];
     for (number, (lock_table, set)) in (0..).zip(KINDS) {
         let run = Run {
@@ -749,11 +749,11 @@ fn histories_of_all_executions_replay_in_commit_order() {
 
 #[test]
 fn submitted_histories_do_over_every_lock_table_and_kind_of_modes() {
-    const KINDS: [(LockTable, &[(&str, &str)]); 4] = [
-        (LockTable::Staged, &[("deadlock_policy", "wait_for_graph")]),
-        (LockTable::GlobalMutex, &[("intent_locks", "in_table")]),
-        (LockTable::Latched, &[("key_range_modes", "lomet"), ("intent_locks", "inherited")]),
-        (LockTable::Staged, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
+    const KINDS: [(LockTableKind, &[(&str, &str)]); 4] = [
+        (LockTableKind::Staged, &[("deadlock_policy", "wait_for_graph")]),
+        (LockTableKind::GlobalMutex, &[("intent_locks", "in_table")]),
+        (LockTableKind::Latched, &[("key_range_modes", "lomet"), ("intent_locks", "inherited")]),
+        (LockTableKind::Staged, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
     ];
     for (number, (lock_table, set)) in (0..).zip(KINDS) {
         let run = Run {
