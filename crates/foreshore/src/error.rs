@@ -10,9 +10,12 @@ use std::{error, io, path::PathBuf};
 use foreshore_base::CorruptionSite;
 use foreshore_env::sync::Arc;
 
-pub use lock::{RefusedLock, Victim};
+pub use lock::RefusedLock;
 
-use crate::retention::{LogHolder, RAISE_LOG, by_whom};
+use crate::{
+    retention::{LogHolder, RAISE_LOG, by_whom},
+    view::DeadlockView,
+};
 
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,7 +31,7 @@ pub enum Error {
     /// The transaction was the victim of a deadlock, or of a policy against them.
     /// [`Database::transact`](crate::Database::transact) runs such a transaction again by itself.
     #[error("{0}; roll back and run the transaction again")]
-    Deadlock(Arc<Victim>),
+    Deadlock(Arc<DeadlockView>),
     /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have
     /// locked. [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
     #[error(

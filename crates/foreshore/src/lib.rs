@@ -255,15 +255,15 @@ pub use foreshore_base::{
 };
 pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats as PartitionThread};
 pub use foreshore_txn::{
-    BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
-    Durability, EarlyLockRelease, FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation,
-    KeyRangeModes, LatchMode, LockMode, LockTableKind, LogFullPolicy, LogInsert, Mode, PreparedTransaction,
-    ReadMode, RecoveryPhase, RecoveryProgress, TransitKind, TranslationKind, VictimPolicy, VictimReason,
+    BackupProgress, BackupReport, DeadlockPolicy, DigestKind, Direction, Durability, EarlyLockRelease,
+    FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode,
+    LockTableKind, LogFullPolicy, LogInsert, Mode, PreparedTransaction, ReadMode, RecoveryPhase,
+    RecoveryProgress, TransitKind, TranslationKind, VictimPolicy, VictimReason,
 };
 
 pub use crate::{
     database::{Database, builder::Builder},
-    error::{Error, RefusedLock, Result, Victim},
+    error::{Error, RefusedLock, Result},
     options::Options,
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},

@@ -16,10 +16,11 @@ use crate::{
     Durability, Isolation, Options, ReadMode,
     admission::Admission,
     database::Database,
-    error::{Error, Result, Victim},
+    error::{Error, Result},
     nested,
     plan::{Execution, Planner},
     transaction::{Transaction, TransactionAge},
+    view::DeadlockView,
 };
 
 pub(crate) use attempts::Failures;
@@ -310,7 +311,7 @@ pub(crate) enum Run<R> {
     /// The run is undone, because it and others have filled the log together.
     Crowded(Error),
     /// The run is undone, because somebody had to give way and it was chosen.
-    Victim(Arc<Victim>),
+    Victim(Arc<DeadlockView>),
 }
 
 /// Ends a run whose body gave `result`, and its transaction: by `commit`, if it may, else by `rollback`.

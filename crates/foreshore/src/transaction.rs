@@ -18,9 +18,10 @@ use foreshore_txn::{CancelToken, TableInfo, Txn, TxnError};
 use crate::{
     Durability, Isolation,
     database::Inner,
-    error::{Error, Result, Victim},
+    error::{Error, Result},
     table::{Recent, TableDefinition, TableLock, undecodable},
     value::Value,
+    view::DeadlockView,
 };
 
 pub(crate) use asker::Asker;
@@ -307,7 +308,7 @@ impl Transaction {
         TransactionAge(self.asker.txn.age())
     }
 
-    pub(crate) fn take_victim(&mut self) -> Option<Arc<Victim>> {
+    pub(crate) fn take_victim(&mut self) -> Option<Arc<DeadlockView>> {
         self.asker.victim.take()
     }
 

@@ -293,6 +293,11 @@ impl DeadlockView {
         dot::deadlock(self)
     }
 
+    /// What the victim waited for.
+    pub(crate) fn wish(&self) -> Option<&WaitView> {
+        self.cycle.iter().find(|wait| wait.transaction.id == self.victim)
+    }
+
     /// Why the victim had to give way, for people.
     pub fn why(&self) -> String {
         text::reason(self)

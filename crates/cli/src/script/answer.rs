@@ -31,7 +31,7 @@ impl Answer {
         let answer = Answer::error(id, error.code(), &error.to_string(), error.is_retryable());
         match error {
             Error::Deadlock(report) => {
-                let mut deadlock = view(&report.view().to_json());
+                let mut deadlock = view(&report.to_json());
                 ["cycle", "victim", "kind", "reason"]
                     .into_iter()
                     .fold(answer, |answer, name| answer.with(name, deadlock[name].take()))

@@ -9,10 +9,11 @@ use foreshore_base::{
 use foreshore_env::sync::Arc;
 use foreshore_txn::{LockError, TxnError};
 
-use super::{Error, RefusedLock, Victim};
+use super::{Error, RefusedLock};
 use crate::{
     database::Inner,
     retention::{LogHolder, LogRetention},
+    view::Names,
 };
 
 impl Error {
@@ -65,7 +66,10 @@ impl Error {
     #[cold]
     fn from_lock(error: LockError, path: &Path, database: Option<&Inner>) -> Error {
         match error {
-            LockError::Deadlock(report) => Error::Deadlock(Arc::new(Victim::new(report, database))),
+            LockError::Deadlock(report) => {
+                let names = Names::of_tables(database, report.cycle.iter().map(|edge| edge.table));
+                Error::Deadlock(Arc::new(names.deadlock(&report)))
+            }
             LockError::PlanMiss => Error::PlanMiss,
             LockError::StaleReads => Error::StaleReads,
             LockError::Timeout(refusal) => Error::LockTimeout(Box::new(RefusedLock::new(*refusal, database))),

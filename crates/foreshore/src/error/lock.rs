@@ -1,51 +1,14 @@
 //! What errors tell about locks, with the names of tables and readable keys: an error outlives its database.
 
-use std::{
-    fmt::{self, Formatter},
-    ops::Deref,
-};
-
-use foreshore_env::{sync::Arc, time::Duration};
-use foreshore_txn::{DeadlockReport, Holder, Refusal};
+use foreshore_base::TxnId;
+use foreshore_env::time::Duration;
+use foreshore_txn::{Holder, Refusal};
 
 use super::Error;
 use crate::{
     database::Inner,
-    view::{DeadlockView, Names, WaitView, wish_of},
+    view::{BlockerView, DeadlockView, Names, WaitView, wish_of},
 };
-
-/// The report in an [`Error::Deadlock`]: why the transaction had to give way. Shown as text, with its tables by name.
-#[derive(Clone, Debug)]
-pub struct Victim {
-    report: Arc<DeadlockReport>,
-    view: DeadlockView,
-}
-
-impl Victim {
-    pub(super) fn new(report: Arc<DeadlockReport>, database: Option<&Inner>) -> Victim {
-        let names = Names::of_tables(database, report.cycle.iter().map(|edge| edge.table));
-        Victim { view: names.deadlock(&report), report }
-    }
-
-    /// The report as [`Database::deadlocks`](crate::Database::deadlocks) has it.
-    pub fn view(&self) -> &DeadlockView {
-        &self.view
-    }
-}
-
-impl Deref for Victim {
-    type Target = DeadlockReport;
-
-    fn deref(&self) -> &DeadlockReport {
-        &self.report
-    }
-}
-
-impl fmt::Display for Victim {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.view.fmt(f)
-    }
-}
 
 /// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]: the lock that was not granted, and who was in the
 /// way.
@@ -93,16 +56,41 @@ pub(super) fn decide_some(prepared: usize) -> String {
 impl RefusedLock {
     pub(crate) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
         let names = Names::of_tables(database, refusal.wish.iter().map(|wish| wish.table));
-        let holds = |txn| refusal.holders.iter().any(|holder| holder.txn == txn);
+        let wait = refusal.wish.as_ref().map(|wish| names.edge(wish));
+        RefusedLock::of(wait, refusal.holders, refusal.timeout, database)
+    }
+
+    /// Of a victim that has tried again until the limit to the wait was over: the lock that it wanted last, for which
+    /// it had waited so long in all, and who was in its way.
+    pub(crate) fn of_victim(
+        victim: &DeadlockView,
+        waited: Duration,
+        limit: Duration,
+        database: &Inner,
+    ) -> RefusedLock {
+        let wish = victim.wish();
+        let holder = |BlockerView { transaction, mode, .. }: &BlockerView| Holder {
+            txn: TxnId(transaction.id),
+            label: transaction.label.clone(),
+            priority: transaction.priority,
+            mode: *mode,
+        };
+        let holders = wish.iter().flat_map(|wish| &wish.blockers).map(holder).collect();
+        let wait = wish.map(|wish| WaitView { waited, blockers: Vec::new(), ..wish.clone() });
+        RefusedLock::of(wait, holders, Some(limit), Some(database))
+    }
+
+    fn of(
+        wait: Option<WaitView>,
+        holders: Vec<Holder>,
+        lock_timeout: Option<Duration>,
+        database: Option<&Inner>,
+    ) -> RefusedLock {
         let prepared = database.and_then(|database| database.engine.prepared().ok()).unwrap_or_default();
+        let holds = |txn| holders.iter().any(|holder| holder.txn == txn);
         let prepared = prepared.into_iter().filter(|prepared| holds(prepared.txn));
-        RefusedLock {
-            wait: refusal.wish.as_ref().map(|wish| names.edge(wish)),
-            prepared: prepared.map(|prepared| prepared.global_id).collect(),
-            holders: refusal.holders,
-            lock_timeout: refusal.timeout,
-            within_body: false,
-        }
+        let prepared = prepared.map(|prepared| prepared.global_id).collect();
+        RefusedLock { wait, prepared, holders, lock_timeout, within_body: false }
     }
 
     /// Of what was submitted and not begun in time; `limit`: that of the body in which it was, if it was not its

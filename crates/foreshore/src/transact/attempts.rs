@@ -7,8 +7,9 @@ use super::{DEFAULT_RETRIES, Run, TransactOptions};
 use crate::{
     ReadMode,
     database::Database,
-    error::{Error, RefusedLock, Result, Victim},
+    error::{Error, RefusedLock, Result},
     log_turn::{LogTurn, LogTurns},
+    view::DeadlockView,
 };
 
 /// The runs of a transaction, one after another.
@@ -125,7 +126,7 @@ pub(super) fn wants_log(error: &Error) -> bool {
 }
 
 /// What a victim was refused that would only have had to wait: its policy lets nobody wait there, or not for longer.
-fn refused(error: &Error) -> Option<&Victim> {
+fn refused(error: &Error) -> Option<&DeadlockView> {
     use VictimReason::{NoWait, TimedOut, YoungerThan};
     match error {
         Error::Deadlock(victim) if matches!(victim.reason, YoungerThan(_) | NoWait | TimedOut) => {
@@ -154,8 +155,7 @@ impl Failures {
         if let Some(victim) = refused {
             self.waits_since.get_or_insert_with(|| {
                 let now = Instant::now();
-                let wish = victim.cycle.iter().find(|edge| edge.txn == victim.victim);
-                wish.and_then(|wish| now.checked_sub(wish.waited)).unwrap_or(now)
+                victim.wish().and_then(|wish| now.checked_sub(wish.waited)).unwrap_or(now)
             });
         }
         // DB-12.
@@ -193,8 +193,8 @@ impl Failures {
         {
             let until_timeout = left(since.checked_add(timeout));
             if until_timeout.is_zero() {
-                let refusal = victim.refusal(now.saturating_duration_since(since), Some(timeout));
-                let lock = RefusedLock::new(*refusal, Some(database.inner()));
+                let waited = now.saturating_duration_since(since);
+                let lock = RefusedLock::of_victim(victim, waited, timeout, database.inner());
                 let error = Error::LockTimeout(Box::new(lock));
                 return Err(if within_body { error.within_body() } else { error });
             }

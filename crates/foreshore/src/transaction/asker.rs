@@ -6,10 +6,11 @@ use foreshore_txn::{TableInfo, Txn, TxnError};
 
 use crate::{
     database::Inner,
-    error::{Error, Result, Victim},
+    error::{Error, Result},
     retention::LogHolder,
     table::{Recent, TableDefinition},
     value::Value,
+    view::DeadlockView,
 };
 
 /// A transaction as the engine has it.
@@ -17,7 +18,7 @@ use crate::{
 pub(crate) struct Asker {
     pub(crate) txn: Txn,
     /// The deadlock that ended it, whatever the caller made of that error.
-    pub(super) victim: Option<Arc<Victim>>,
+    pub(super) victim: Option<Arc<DeadlockView>>,
     /// Whether the limit to its waits is there because it began within the body of another one (DB-11).
     pub(super) within_body: bool,
 }

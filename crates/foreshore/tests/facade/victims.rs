@@ -218,7 +218,7 @@ fn tells_why(settings: &[(&str, &str)], meets: bool, kind: &str, reason: &str) {
     for error in errors {
         let text = error.to_string();
         let Error::Deadlock(victim) = error else { panic!("{settings:?}: {text}") };
-        let view = kept.iter().find(|view| view.victim == victim.victim.0).expect("it is remembered");
+        let view = kept.iter().find(|view| view.victim == victim.victim).expect("it is remembered");
         assert_eq!(view.to_string(), victim.to_string());
         let waits = format!("for SN on key \"{}\" of accounts, to read the key", other_key(view));
         for part in [reason, &waits, "(old)", "(young)", "; roll back and run the transaction again"] {

@@ -320,10 +320,9 @@ fn a_deadlock_is_remembered_with_names_and_reason() {
             sender.send(one.put(ACCOUNTS, "b", 3).is_ok()).unwrap();
             one.commit().unwrap();
         });
-        let Err(Error::Deadlock(report)) = two.put(ACCOUNTS, "a", 3) else {
+        let Err(Error::Deadlock(view)) = two.put(ACCOUNTS, "a", 3) else {
             panic!("the younger one gives way")
         };
-        let view = report.view();
         assert_eq!((view.victim, view.reason, view.cycle.len()), (victim, VictimReason::Deadlock, 2));
         let text = view.to_string();
         assert!(text.contains("for XN on key \"a\" of accounts, to change the key"), "{text}");

@@ -331,11 +331,11 @@ fn with_a_deadlock_that_names_its_cycle() {
     assert!(error.is_retryable());
     let Error::Deadlock(report) = &error else { panic!("{error}") };
     assert_eq!(report.cycle.len(), 2);
-    assert!(report.cycle.iter().any(|edge| edge.txn == report.victim));
+    assert!(report.cycle.iter().any(|edge| edge.transaction.id == report.victim));
     let text = error.to_string();
     assert!(text.contains("first 10") && text.contains("first 20"), "{text}");
     let recent = db.deadlocks();
-    assert_eq!(recent.last().map(|deadlock| deadlock.victim), Some(report.victim.0));
+    assert_eq!(recent.last().map(|deadlock| deadlock.victim), Some(report.victim));
     assert_no_lock_is_left(&db);
 }
 
