@@ -253,7 +253,7 @@ pub use foreshore_base::{
     key::{Key, KeyDecodeError, KeyPrefix, Prefix},
     limits,
 };
-pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats as PartitionThread};
+pub use foreshore_orthrus::{Role as PartitionRole, ThreadStats as PartitionThread};
 pub use foreshore_txn::{
     BackupProgress, BackupReport, DeadlockPolicy, DigestKind, Direction, Durability, EarlyLockRelease,
     FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode,

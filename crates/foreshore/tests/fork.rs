@@ -334,7 +334,7 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
         if !db.locks().locks.is_empty() || waits || !db.deadlocks().is_empty() {
             report_of.push_str("locks are shown\n");
         }
-        let none = (db.stats().commits, db.log_retention().used_bytes, db.partition_stats().messages);
+        let none = (db.stats().commits, db.log_retention().used_bytes, db.stats().partitioned_messages);
         if none != (0, 0, 0) || submitted.has_run() {
             report_of.push_str("figures are shown\n");
         }

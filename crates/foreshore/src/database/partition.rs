@@ -52,7 +52,7 @@ impl Builder {
     ///     .open(directory.path())?;
     /// let bought = (0..10).fold(db.plan(), |plan, article| plan.write(STOCK, (7, article)));
     /// bought.submit(|tx| (0..10).try_for_each(|article| tx.put(STOCK, (7, article), 1).map(drop)))?.wait()?;
-    /// assert_eq!(db.partition_stats().messages, 2); // to one of the two threads, and back
+    /// assert_eq!(db.stats().partitioned_messages, 2); // to one of the two threads, and back
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     #[must_use]

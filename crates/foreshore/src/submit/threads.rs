@@ -48,10 +48,8 @@ impl Database {
         }
     }
 
-    /// What partitioned execution has done since its first transaction: see [`Plan::submit`](crate::Plan::submit).
-    /// Nothing, in a fork of the process.
-    pub fn partition_stats(&self) -> PartitionStats {
-        let partitions = self.inner().partitions.get().filter(|partitions| !partitions.is_forked());
-        partitions.map(|partitions| partitions.stats()).unwrap_or_default()
+    /// What all of them have done.
+    pub(crate) fn partition_stats(&self) -> PartitionStats {
+        self.inner().partitions.get().map(|partitions| partitions.stats()).unwrap_or_default()
     }
 }

@@ -112,26 +112,28 @@ fn declared_and_foreseen_transactions_run_and_are_durable() {
 fn footprints_take_one_message_more_than_they_have_partitions() {
     for control in [1, 2, 5] {
         let db = filled([control, 1, 4, 4], &[], 64);
-        let before = db.partition_stats();
-        assert_eq!(before, foreshore::PartitionStats::default());
+        assert!(db.stats().entries().all(|(name, count)| !name.starts_with("partitioned_") || count == 0));
         // Of 64 names, all partitions have some.
         let plan = (0..64).fold(db.plan(), |plan, key| plan.read(NUMBERS, key));
         plan.submit(|tx| tx.get(NUMBERS, 5)).unwrap().wait().unwrap();
         assert_at_rest(&db);
         let deadline = Instant::now() + FAR;
-        while db.partition_stats().releases < control as u64 && Instant::now() < deadline {
+        while db.stats().partitioned_releases < control as u64 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        let stats = db.partition_stats();
-        assert_eq!((stats.messages, stats.releases), (control as u64 + 1, control as u64));
-        assert_eq!((stats.footprints, stats.visits), (1, control as u64));
-        assert_eq!((stats.done, stats.waits, stats.later), (1, 0, 0));
-        assert_eq!((stats.in_flight, stats.queued), (0, 0));
-        let all: BTreeMap<_, _> = db.stats().entries().collect();
-        assert_eq!(all["partitioned_messages"], stats.messages);
+        let stats = db.stats();
+        assert_eq!(
+            (stats.partitioned_messages, stats.partitioned_releases),
+            (control as u64 + 1, control as u64)
+        );
+        assert_eq!((stats.partitioned_footprints, stats.partitioned_visits), (1, control as u64));
+        assert_eq!((stats.partitioned_done, stats.partitioned_waits, stats.partitioned_later), (1, 0, 0));
+        assert_eq!((stats.partitioned_in_flight, stats.partitioned_queued), (0, 0));
+        let all: BTreeMap<_, _> = stats.entries().collect();
+        assert_eq!(all["partitioned_messages"], stats.partitioned_messages);
         // One key: one partition.
         db.plan().read(NUMBERS, 5).submit(|tx| tx.get(NUMBERS, 5)).unwrap().wait().unwrap();
-        assert_eq!(db.partition_stats().messages, control as u64 + 1 + 2);
+        assert_eq!(db.stats().partitioned_messages, control as u64 + 1 + 2);
     }
 }
 
@@ -173,15 +175,15 @@ fn many_transactions_on_few_records_all_end() {
                 })
                 .collect();
             submitted.into_iter().for_each(|submitted| submitted.wait().unwrap());
-            if db.partition_stats().waits > 0 || shape == SHAPES[0] || begun.elapsed() > FAR {
+            if db.stats().partitioned_waits > 0 || shape == SHAPES[0] || begun.elapsed() > FAR {
                 break;
             }
         }
         let sum = contents(&db).iter().fold(0, |sum: u64, (_, value)| sum.wrapping_add(*value));
         assert_eq!((sum, db.stats().deadlocks), (100 * KEYS, 0), "{shape:?} {set:?}");
         assert_at_rest(&db);
-        let stats = db.partition_stats();
-        assert!(stats.waits > 0 || shape == SHAPES[0], "they met: {stats:?}");
+        let stats = db.stats();
+        assert!(stats.partitioned_waits > 0 || shape == SHAPES[0], "they met: {stats:?}");
     }
 }
 
@@ -237,7 +239,7 @@ fn a_partitioner_keeps_keys_together() {
         .unwrap();
     db.transact(|tx| (0..500).try_for_each(|key| tx.put(NUMBERS, key, 1).map(drop))).unwrap();
     for (partition, expected) in [(0, 2), (3, 2), (4, 2)] {
-        let before = db.partition_stats().messages;
+        let before = db.stats().partitioned_messages;
         let plan = (0..50).fold(db.plan(), |plan, key| plan.write(NUMBERS, partition * 100 + key));
         plan.submit(move |tx| {
             (0..50).try_for_each(|key| tx.put(NUMBERS, partition * 100 + key, 2).map(drop))
@@ -245,12 +247,12 @@ fn a_partitioner_keeps_keys_together() {
         .unwrap()
         .wait()
         .unwrap();
-        assert_eq!(db.partition_stats().messages - before, expected);
+        assert_eq!(db.stats().partitioned_messages - before, expected);
     }
-    let before = db.partition_stats().messages;
+    let before = db.stats().partitioned_messages;
     let plan = db.plan().write(NUMBERS, 450).write(NUMBERS, 10).write(NUMBERS, 250);
     plan.submit(|tx| tx.put(NUMBERS, 450, 3)).unwrap().wait().unwrap();
-    assert_eq!(db.partition_stats().messages - before, 4, "three partitions");
+    assert_eq!(db.stats().partitioned_messages - before, 4, "three partitions");
     // A dynamic transaction keeps a submitted one out.
     assert_at_rest(&db);
     let mut holder = db.begin().unwrap();
@@ -554,7 +556,7 @@ fn what_a_waker_does_where_it_is_dropped_may_end_the_transaction() {
         let mut holder = db.begin().unwrap();
         holder.put(NUMBERS, 0, 1).unwrap();
         let first = db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2)).unwrap();
-        while db.partition_stats().waits == 0 {
+        while db.stats().partitioned_waits == 0 {
             thread::sleep(Duration::from_millis(1));
         }
         // There is no room for it: it is in the queue.
@@ -646,12 +648,12 @@ fn locks_that_find_no_room_in_a_ring_do_not_wait_for_the_next_body() {
     assert!(busy.is_reached());
     let ends = [submit(1, Some(&first)), submit(2, None)];
     let next = submit(SECOND, Some(&long));
-    assert!(wait_for(|| db.partition_stats().waits == 3));
+    assert!(wait_for(|| db.stats().partitioned_waits == 3));
     let [one, others @ ..] = holders;
     one.rollback().unwrap();
     assert!(first.is_reached());
     others.into_iter().for_each(|holder| holder.rollback().unwrap());
-    assert!(wait_for(|| db.partition_stats().visits == 4), "{:?}", db.partition_stats());
+    assert!(wait_for(|| db.stats().partitioned_visits == 4), "{:?}", db.stats());
     // Nobody takes anything out of the first partition's rings from now on.
     busy.open();
     other.wait().unwrap();

@@ -414,7 +414,7 @@ fn what_a_panic_carries_harms_nobody_else() {
     assert!(serving.wait_until(Instant::now() + FAR));
     mem::forget(catch_unwind(AssertUnwindSafe(|| serving.wait())).unwrap_err());
     drop(db.serve(&bounded(), [Breaks]).unwrap());
-    while db.partition_stats().in_flight + db.partition_stats().queued > 0 {
+    while db.stats().partitioned_in_flight + db.stats().partitioned_queued > 0 {
         thread::sleep(Duration::from_millis(1));
     }
     db.plan().write(NUMBERS, 3).submit(|tx| tx.put(NUMBERS, 3, 1)).unwrap().wait().unwrap();
@@ -455,7 +455,7 @@ fn a_table_that_cannot_be_made_yet_holds_up_nobody() {
         let mut holder = db.begin().unwrap();
         holder.put(NUMBERS, 1, 2).unwrap();
         let away = db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 3)).unwrap();
-        while db.partition_stats().waits == 0 {
+        while db.stats().partitioned_waits == 0 {
             thread::sleep(Duration::from_millis(1));
         }
         let check = thread::spawn({

@@ -183,8 +183,11 @@ fn all_that_is_drawn_is_run() {
             });
             assert_eq!(counted.unwrap(), 12 * 40);
             assert_at_rest(&db);
-            let stats = db.partition_stats();
-            assert_eq!((stats.done, stats.in_flight, stats.queued), (12 * 40, 0, 0));
+            let stats = db.stats();
+            assert_eq!(
+                (stats.partitioned_done, stats.partitioned_in_flight, stats.partitioned_queued),
+                (12 * 40, 0, 0)
+            );
             db.close().unwrap();
         }
     }
@@ -201,9 +204,9 @@ fn procedures_without_end_are_stopped_and_keep_nobody_out() {
             assert!(!submitted.unwrap().wait().unwrap(), "{shape:?}");
         }
         assert!(!serving.wait_until(Instant::now() + Duration::from_millis(5)));
-        let done = db.partition_stats().done;
+        let done = db.stats().partitioned_done;
         let deadline = Instant::now() + Duration::from_secs(120);
-        while db.partition_stats().done < done + 50 && Instant::now() < deadline {
+        while db.stats().partitioned_done < done + 50 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         serving.stop();
@@ -215,7 +218,7 @@ fn procedures_without_end_are_stopped_and_keep_nobody_out() {
 
         // Whoever forgets them has stopped them, and none keeps the database open for ever.
         drop(db.serve(&lazy(), (0..6).map(|seed| Transfers::new(seed, u64::MAX))).unwrap());
-        let in_flight = || db.partition_stats().in_flight + db.partition_stats().queued;
+        let in_flight = || db.stats().partitioned_in_flight + db.stats().partitioned_queued;
         let deadline = Instant::now() + Duration::from_secs(120);
         while in_flight() > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
@@ -263,7 +266,7 @@ fn panics_come_out_where_somebody_waits() {
         assert_eq!(panic.downcast_ref::<&str>(), Some(&said));
         assert_eq!(sum(&db), 100 * KEYS);
         assert_at_rest(&db);
-        assert_eq!(db.partition_stats().in_flight, 0);
+        assert_eq!(db.stats().partitioned_in_flight, 0);
     }
 }
 

@@ -83,7 +83,7 @@ fn threads_move_to_execution_and_get_their_share() {
     let counted = db.transact(|tx| {
         tx.range(NUMBERS, ..)?.map(|entry| entry.map(|(_, value)| value)).sum::<Result<u64>>()
     });
-    assert_eq!((done, done), (counted.unwrap(), db.partition_stats().done));
+    assert_eq!((done, done), (counted.unwrap(), db.stats().partitioned_done));
     db.close().unwrap();
 }
 

@@ -77,7 +77,7 @@ fn windows_that_are_wider_than_there_are_places_fail_nobody() {
         let submit = |key| db.plan().write(NUMBERS, key).submit(move |tx| tx.put(NUMBERS, key, 1).map(drop));
         let submitted: Vec<_> = (0..1200).map(|key| submit(key).unwrap()).collect();
         let begun = Instant::now();
-        while db.partition_stats().in_flight < 700 && begun.elapsed() < FAR {
+        while db.stats().partitioned_in_flight < 700 && begun.elapsed() < FAR {
             thread::sleep(Duration::from_millis(1));
         }
         // There is room for others.
@@ -120,7 +120,7 @@ fn a_deadline_counts_while_it_waits_to_be_begun() {
         let db = open(threads(1, window));
         let held = holder(&db);
         let begun: Vec<_> = (0..window).map(|_| count_up(&db)).collect();
-        while db.partition_stats().waits < window as u64 {
+        while db.stats().partitioned_waits < window as u64 {
             thread::sleep(Duration::from_millis(1));
         }
         let submit =
@@ -139,7 +139,7 @@ fn a_deadline_counts_while_it_waits_to_be_begun() {
         assert!(matches!(longer.wait(), Err(Error::LockTimeout(_))));
         assert!(since.elapsed() >= Duration::from_millis(200));
         assert!(!patient.has_run());
-        assert_eq!(db.partition_stats().queued, 1);
+        assert_eq!(db.stats().partitioned_queued, 1);
         held.rollback().unwrap();
         patient.wait().unwrap();
         begun.into_iter().for_each(|one| one.wait().unwrap());
@@ -152,7 +152,7 @@ fn the_queue_has_a_limit() {
     let db = open(Options { submit_queue: 3, ..threads(2, 1) });
     let held = holder(&db);
     let mut begun: Vec<_> = (0..2).map(|_| count_up(&db)).collect();
-    while db.partition_stats().waits < 2 {
+    while db.stats().partitioned_waits < 2 {
         thread::sleep(Duration::from_millis(1));
     }
     begun.extend((0..3).map(|_| count_up(&db)));
@@ -269,7 +269,7 @@ fn a_body_does_not_wait_for_ever_for_what_is_not_begun() {
         tx.put(NUMBERS, 0, 1)?;
         // From without: it takes the only place.
         let without = thread::scope(|scope| scope.spawn(|| count_up(&db)).join().unwrap());
-        while db.partition_stats().in_flight == 0 {
+        while db.stats().partitioned_in_flight == 0 {
             thread::sleep(Duration::from_millis(1));
         }
         let since = Instant::now();
@@ -347,7 +347,7 @@ fn what_a_thread_wakes_or_drops_does_not_wait_for_it_for_ever() {
         });
         let mut ends = Some(ends.unwrap());
         let next = db.plan().write(NUMBERS, 2).submit(|tx| tx.put(NUMBERS, 2, 1)).unwrap();
-        while db.partition_stats().waits < 2 {
+        while db.stats().partitioned_waits < 2 {
             thread::sleep(Duration::from_millis(1));
         }
         match writer {
@@ -385,7 +385,7 @@ fn what_nobody_has_begun_can_be_cancelled() {
         let held = holder(&db);
         let first = count_up(&db);
         let begun = Instant::now();
-        while db.partition_stats().in_flight == 0 && begun.elapsed() < FAR {
+        while db.stats().partitioned_in_flight == 0 && begun.elapsed() < FAR {
             thread::sleep(Duration::from_millis(1));
         }
         assert!(!first.cancel(), "it has been begun");
@@ -403,7 +403,7 @@ fn what_nobody_has_begun_can_be_cancelled() {
         let last = queued.pop().unwrap();
         assert!(queued.iter().all(|submitted| submitted.cancel() && !submitted.cancel()));
         assert!(queued.into_iter().all(|submitted| matches!(submitted.wait(), Err(Error::Cancelled))));
-        assert_eq!((Arc::strong_count(&captured), db.partition_stats().queued), (2, 1));
+        assert_eq!((Arc::strong_count(&captured), db.stats().partitioned_queued), (2, 1));
         let next = submit().unwrap();
         drop(held);
         first.wait().unwrap();
