@@ -8,7 +8,6 @@ mod memory;
 #[cfg(feature = "plot")]
 mod plot;
 mod result;
-mod standing;
 mod table;
 mod workloads;
 
@@ -23,12 +22,13 @@ use self::{
     child::{Failed, Run},
     leash::Leash,
     result::{Combination, Comparison, Round},
-    standing::Standing,
     workloads::Preset,
 };
 use crate::{
     COMMIT,
-    bench::{any_name, names, parse_measured, parse_seconds, parse_setting as parse_pair},
+    bench::{
+        any_name, names, parse_measured, parse_seconds, parse_setting as parse_pair, standing::Standing,
+    },
     directory::Directory,
     output::{CHECK_FAILED, CliError, TROUBLE, json_line, line, told},
 };
@@ -151,13 +151,18 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
         false => args.engines.clone(),
     };
     let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
-    let (standing, leash) = (Standing::new(nothing_yet(args, &engines), args.json), Leash::default());
-    let (held, broken_off) = (leash.clone(), standing.clone());
-    directory.end_when_interrupted_after(move || held.end(), move |error| broken_off.interrupted(error))?;
+    let (standing, leash, mut comparison) =
+        (Standing::default(), Leash::default(), nothing_yet(args, &engines));
+    standing.keep(comparison.clone());
+    let (held, broken_off, json) = (leash.clone(), standing.clone(), args.json);
+    let tell = move |error: &CliError| broken_off.interrupted(error, json, table::broken_off);
+    directory.end_when_interrupted_after(move || held.end(), tell)?;
     engines.iter().try_for_each(|engine| try_engine(args, *engine, &directory))?;
     let bar = progress(args, engines.len());
-    standing.begin(bar.clone())?;
-    for preset in &args.workloads {
+    standing.begin(bar.clone());
+    let say = |text: String| if json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
+    say(table::head(&comparison))?;
+    'all: for preset in &args.workloads {
         for &threads in &args.threads {
             let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
             let mut failures: Vec<Option<Failed>> = vec![None; engines.len()];
@@ -181,20 +186,25 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
                     threads,
                     engine: engine.name(),
                 };
-                standing.round(result::of(&engines, combination, &rounds, &failures));
+                comparison.results.truncate(comparison.told);
+                comparison.results.extend(result::of(&engines, combination, &rounds, &failures));
+                standing.keep(comparison.clone());
             }
-            if let Err(error) = standing.combination() {
-                let comparison = standing.take();
+            let newest = table::newest(&comparison);
+            comparison.told = comparison.results.len();
+            if let Err(error) = standing.tell(comparison.clone(), || say(newest)) {
                 if comparison.results.iter().all(|it| it.consistent != Some(false) && it.failure.is_none()) {
                     return Err(error);
                 }
                 // What was found counts, whoever can be told.
                 error.report(false);
-                return Ok(comparison);
+                break 'all;
             }
         }
     }
-    Ok(standing.take())
+    bar.finish_and_clear();
+    standing.end();
+    Ok(Comparison { partial: false, ..comparison })
 }
 
 /// What shapes the results, before there are any.
@@ -216,8 +226,8 @@ fn nothing_yet(args: &CompareArgs, engines: &[EngineKind]) -> Comparison {
             .iter()
             .map(|preset| (preset.name, preset.arguments(args.small).join(" ")))
             .collect::<BTreeMap<_, _>>(),
-        partial: false,
-        error: None,
+        partial: true,
+        told: 0,
         results: Vec::new(),
     }
 }

@@ -21,25 +21,12 @@ struct Known<R> {
     taken: bool,
 }
 
-/// Why there are not all results, as it is told of everything that fails.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Interruption {
-    code: &'static str,
-    message: String,
-}
-
-/// What there is, and why there is no more.
+/// What there is, and why there is no more, as it is told of everything that fails.
 #[derive(Serialize)]
 struct BrokenOff<'r, R> {
     #[serde(flatten)]
     so_far: &'r R,
-    error: Interruption,
-}
-
-impl Interruption {
-    pub(super) fn of(error: &CliError) -> Interruption {
-        Interruption { code: error.code(), message: error.to_string() }
-    }
+    error: serde_json::Value,
 }
 
 impl<R> Default for Standing<R> {
@@ -95,9 +82,10 @@ impl<R: Serialize> Standing<R> {
             return;
         };
         error.report(false);
+        let why = serde_json::json!({ "code": error.code(), "message": error.to_string() });
         // If nobody can read it, nobody misses it.
         let _ = match text(so_far) {
-            _ if json => json_line(&BrokenOff { so_far, error: Interruption::of(error) }),
+            _ if json => json_line(&BrokenOff { so_far, error: why }),
             text if text.is_empty() => Ok(()),
             text => line(text.trim_end()),
         };

@@ -6,7 +6,7 @@ use foreshore_bench::EngineKind;
 use serde::Serialize;
 
 use super::child::Failed;
-use crate::bench::{rounds::median, standing::Interruption};
+use crate::bench::rounds::median;
 
 /// What one run told.
 #[derive(Clone, Debug, Serialize)]
@@ -54,18 +54,11 @@ pub(super) struct Comparison {
     pub(super) workloads: BTreeMap<&'static str, String>,
     /// Whether it was interrupted: what would have come is missing, and of the last combination some rounds may be.
     pub(super) partial: bool,
-    /// Then as it is told of everything that fails.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<Interruption>,
+    /// So many results people have been told of: those of the combinations before the one that is measured.
+    #[serde(skip)]
+    pub(super) told: usize,
     /// By workload, threads, engine, in the order of the arguments.
     pub(super) results: Vec<EngineResult>,
-}
-
-impl Comparison {
-    /// Nothing more comes.
-    pub(super) fn interrupt(&mut self, error: Interruption) {
-        (self.partial, self.error) = (true, Some(error));
-    }
 }
 
 /// An engine with a workload and a number of threads, over all rounds.

@@ -25,10 +25,10 @@ pub(super) fn head(comparison: &Comparison) -> String {
     })
 }
 
-/// The results from place `first` on: those of a workload by one number of threads. They have a heading if they are its
-/// first.
-pub(super) fn newest(comparison: &Comparison, first: usize) -> String {
-    let (before, newest) = comparison.results.split_at(first);
+/// The results that nobody has been told of: those of a workload by one number of threads. They have a heading if they
+/// are its first.
+pub(super) fn newest(comparison: &Comparison) -> String {
+    let (before, newest) = comparison.results.split_at(comparison.told);
     let Some(EngineResult { workload, .. }) = newest.first() else { return String::new() };
     let begun = before.last().is_some_and(|result| result.workload == *workload);
     written(|out| {
@@ -37,17 +37,17 @@ pub(super) fn newest(comparison: &Comparison, first: usize) -> String {
     })
 }
 
-/// What is left to tell when a comparison is interrupted: of the combination that is measured from place `first` on, and
-/// what stands below all results.
-pub(super) fn broken_off(comparison: &Comparison, first: usize) -> String {
+/// What is left to tell when a comparison is interrupted: of the combination that is measured, and what stands below
+/// all results.
+pub(super) fn broken_off(comparison: &Comparison) -> String {
     if comparison.results.is_empty() {
         return String::new();
     }
-    let below = match comparison.results[first..].iter().map(|result| result.rounds.len()).max() {
+    let below = match comparison.results[comparison.told..].iter().map(|result| result.rounds.len()).max() {
         Some(had) => format!("interrupted: the last results are of {had} of {} rounds", comparison.rounds),
         None => "interrupted: what was to come is missing".to_owned(),
     };
-    format!("{}{}\n{below}", newest(comparison, first), notes(comparison))
+    format!("{}{}\n{below}", newest(comparison), notes(comparison))
 }
 
 /// What the engines do not promise.
@@ -126,7 +126,7 @@ pub(super) mod tests {
             ]),
             workloads: BTreeMap::from([("tpcb", "tpcb --branches 20".to_owned())]),
             partial: false,
-            error: None,
+            told: 0,
             results: [1, 8].into_iter().flat_map(results).collect(),
         }
     }
@@ -143,7 +143,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_broken_off_says_so() {
         let comparison = comparison();
-        let told = |first| broken_off(&comparison, first);
+        let told = |told| broken_off(&Comparison { told, ..comparison.clone() });
         assert!(told(2).starts_with("\n        8  foreshore"), "{}", told(2));
         assert!(
             told(2)
@@ -154,14 +154,14 @@ pub(super) mod tests {
             "{}",
             told(4)
         );
-        assert_eq!(broken_off(&Comparison { results: Vec::new(), ..comparison.clone() }, 0), "");
+        assert_eq!(broken_off(&Comparison { results: Vec::new(), ..comparison.clone() }), "");
     }
 
     #[test]
     fn what_never_ran_has_no_figures() {
         let mut comparison = comparison();
         comparison.results = vec![without_rounds()];
-        let text = newest(&comparison, 0);
+        let text = newest(&comparison);
         let row: Vec<&str> = text.lines().nth(3).unwrap().split_whitespace().collect();
         assert_eq!(row, ["1", "redb", "-", "?", "?", "-", "-", "-", "-", "?"]);
         assert!(text.contains("FAILED: no") && !text.contains("INCONSISTENT"), "{text}");
@@ -172,7 +172,7 @@ pub(super) mod tests {
         let mut comparison = comparison();
         let of_eight = comparison.results.split_off(comparison.results.len() / 2);
         comparison.results[0].consistent = Some(false);
-        let text = newest(&comparison, 0);
+        let text = newest(&comparison);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["tpcb:", "bench", "tpcb", "--branches", "20"]);
         assert_eq!(rows[3][..6], ["1", "foreshore", "200", "1.00", "×", "it"]);
@@ -183,13 +183,13 @@ pub(super) mod tests {
         );
         let nothing =
             EngineResult { mean_us: None, p99_us: None, max_us: None, ..comparison.results[0].clone() };
-        let nothing = newest(&Comparison { results: vec![nothing], ..self::comparison() }, 0);
+        let nothing = newest(&Comparison { results: vec![nothing], ..self::comparison() });
         let row: Vec<&str> = nothing.lines().nth(3).unwrap().split_whitespace().collect();
         assert_eq!(row[8..], ["%", "-", "-", "-", "0"], "{nothing}");
 
-        let of_one = comparison.results.len();
+        comparison.told = comparison.results.len();
         comparison.results.extend(of_eight);
-        let text = newest(&comparison, of_one);
+        let text = newest(&comparison);
         let first: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(first[..3], ["8", "foreshore", "200"]);
         assert!(!text.contains("tpcb") && !text.contains("INCONSISTENT"), "{text}");
