@@ -1,5 +1,12 @@
 //! Randomness for backoff, victim choice and hash seeds. Not for secrets.
 
+use crate::time::Duration;
+
+/// A pause without doublings is at most this long.
+const SHORTEST: Duration = Duration::from_micros(50);
+/// No pause is longer.
+const LONGEST: Duration = Duration::from_millis(10);
+
 /// A seed that differs from run to run, from the operating system; in a simulation, from the simulation's own seed.
 pub fn seed() -> u64 {
     crate::world::entropy()
@@ -27,6 +34,13 @@ impl Xorshift {
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
+}
+
+/// A pause that lets those who won go on before a loser is in their way again: with each more of the `doublings` it may
+/// be twice as long. It is jittered, so that two losers do not meet in step.
+pub fn jittered_pause(doublings: u32) -> Duration {
+    let most = SHORTEST.saturating_mul(1 << doublings.min(16)).min(LONGEST);
+    Duration::from_nanos(Xorshift::new(seed()).below(most.as_nanos() as u64))
 }
 
 #[cfg(all(test, unix, not(any(foreshore_loom, foreshore_sim))))]

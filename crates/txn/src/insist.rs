@@ -2,13 +2,14 @@
 //! has to give way, nobody but the engine can run them again.
 
 use foreshore_env::{
+    random::jittered_pause,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 use foreshore_lock::LockError;
 
-use crate::{backoff::jittered_pause, error::TxnError, options::BeginOptions, transaction::Waiting};
+use crate::{error::TxnError, options::BeginOptions, transaction::Waiting};
 
 /// Runs `attempt`, in which a transaction begins as it is told, again for as long as that is a deadlock's victim, or
 /// gives way by the policy against deadlocks. No attempt begins when one wait that began with the first would have

@@ -6,8 +6,6 @@
 #![cfg_attr(foreshore_loom, allow(dead_code))]
 
 #[cfg(not(foreshore_loom))]
-mod backoff;
-#[cfg(not(foreshore_loom))]
 mod backup;
 #[cfg(not(foreshore_loom))]
 mod catalog;
@@ -91,7 +89,6 @@ mod api {
     pub use foreshore_wal::{LogInsert, LogOptions};
 
     pub use crate::{
-        backoff::jittered_pause,
         backup::{BackupProgress, BackupReport},
         catalog::TableInfo,
         compact::CompactReport,

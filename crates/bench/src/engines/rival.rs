@@ -2,11 +2,7 @@
 
 use std::{error::Error, ops::Bound};
 
-use foreshore_env::{
-    random::{self, Xorshift},
-    thread,
-    time::Duration,
-};
+use foreshore_env::{random::jittered_pause, thread};
 
 use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
@@ -19,10 +15,6 @@ use crate::{
 const CACHE_BYTES: usize = 256 << 20;
 /// How often a transaction is run again, as Foreshore's `transact` does.
 const RETRIES: u32 = 1000;
-/// The first pause before running again is at most this long; each later one may be twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// No pause is longer.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A rival's failure that no retry cures.
 #[cold]
@@ -201,9 +193,7 @@ impl Retries {
             return Err(failure);
         }
         attempts.retries += 1;
-        let most = FIRST_PAUSE.saturating_mul(1 << self.aborts.min(16)).min(LONGEST_PAUSE);
-        let pause = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
-        thread::sleep(Duration::from_nanos(pause));
+        thread::sleep(jittered_pause(self.aborts));
         Ok(())
     }
 }

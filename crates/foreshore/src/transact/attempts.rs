@@ -1,7 +1,10 @@
 //! What follows on a run: another one, at once or a little later, or the end.
 
-use foreshore_env::time::{Duration, Instant};
-use foreshore_txn::{Engine, VictimReason, jittered_pause};
+use foreshore_env::{
+    random::jittered_pause,
+    time::{Duration, Instant},
+};
+use foreshore_txn::{Engine, VictimReason};
 
 use super::{DEFAULT_RETRIES, Run, TransactOptions};
 use crate::{
