@@ -102,6 +102,18 @@ impl Attempts {
         self.aborts.add(&other.aborts);
         self.retries += other.retries;
     }
+
+    /// How a transaction that has nothing to commit ended, by the result of its body.
+    pub(crate) fn ended(&mut self, result: Result<(), Stop>) -> Result<Outcome, Failure> {
+        match result {
+            Ok(()) => Ok(Outcome::Committed),
+            Err(Stop::Rollback) => Ok(Outcome::RolledBack),
+            Err(Stop::Failed(failure)) => {
+                self.aborts.count(failure.cause);
+                Err(failure)
+            }
+        }
+    }
 }
 
 /// A failure of the engine, or of the data that it returned.
@@ -114,6 +126,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Of a body that names a table of which the engine knows nothing.
+    #[cold]
+    pub(crate) fn no_table(table: TableIndex) -> Failure {
+        Failure::fatal(format!("the engine was opened without table {}", table.0))
+    }
+
     /// A failure that no retry cures, from its description.
     pub fn fatal(message: impl Into<String>) -> Failure {
         Failure { cause: AbortCause::Other, source: message.into().into() }
@@ -179,21 +197,39 @@ pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 /// What a read of several keys calls for each of them: its number, and its value if it is there.
 pub type VisitMany<'v> = dyn FnMut(usize, Option<&[u8]>) + 'v;
 
+/// What a transaction can read.
+pub trait Reader {
+    /// Reads a value into `value`, whose content is replaced; false when the key is not there.
+    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure>;
+
+    /// Visits the records of a range in order until `visit` breaks off.
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure>;
+}
+
 /// A transaction while it runs.
-pub trait EngineTxn {
+pub trait EngineTxn: Reader {
     /// The engine's own number of this run, if it shows who waits for whom by numbers.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// Reads a value into `value`, whose content is replaced; false when the key is not there.
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure>;
+    /// As [`Reader::get`], for a record that this transaction is going to change: for engines that have locks.
+    fn get_for_update(
+        &mut self,
+        table: TableIndex,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        self.get(table, key, value)
+    }
 
-    /// As [`EngineTxn::get`], for a record that this transaction is going to change.
-    fn get_for_update(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>)
-    -> Result<bool, Failure>;
-
-    /// As [`EngineTxn::get`] of one key after the other, or [`EngineTxn::get_for_update`]: `visit` gets the number and
+    /// As [`Reader::get`] of one key after the other, or [`EngineTxn::get_for_update`]: `visit` gets the number and
     /// the value of each, in this order. For engines that have a call for several keys; the others use `value`.
     fn get_many(
         &mut self,
@@ -233,15 +269,6 @@ pub trait EngineTxn {
 
     /// Removes a record; false when it was not there.
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure>;
-
-    /// Visits the records of a range in order until `visit` breaks off.
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure>;
 }
 
 /// A transaction's code. It may run several times and must then do the same.

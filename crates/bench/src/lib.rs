@@ -47,7 +47,7 @@ pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant
 pub use constants::{Constant, ConstantsReport, constants};
 pub use engine::{
     AbortCause, AbortCounts, Attempts, Body, Client, Engine, EngineTxn, Failure, Foresee, Order, Outcome,
-    Server, Serving, Session, Stop, Submission, Submitted, Submitter, TableIndex, Visit, VisitMany,
+    Reader, Server, Serving, Session, Stop, Submission, Submitted, Submitter, TableIndex, Visit, VisitMany,
 };
 pub use engines::{DrawnBy, Durability, EngineKind, EngineOptions, Execution, Isolation, Partitioning};
 pub use foreshore_latch::baseline::LatchKind;

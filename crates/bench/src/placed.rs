@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::engine::{EngineTxn, Failure, Order, TableIndex, Visit};
+use crate::engine::{EngineTxn, Failure, Order, Reader, TableIndex, Visit};
 
 /// A transaction that takes each row from the table where `place` says that it lies, given the table and the key as its
 /// user names them. Of a range that is the lower end; without one the key is `None`, and `None` as an answer means that
@@ -23,13 +23,29 @@ impl<'t, P: Fn(TableIndex, Option<&[u8]>) -> Option<TableIndex>> Placed<'t, P> {
     }
 }
 
+impl<P: Fn(TableIndex, Option<&[u8]>) -> Option<TableIndex>> Reader for Placed<'_, P> {
+    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
+        self.txn.get(self.table(table, Some(key))?, key, value)
+    }
+
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let low = match range.0 {
+            Bound::Included(low) | Bound::Excluded(low) => Some(low),
+            Bound::Unbounded => None,
+        };
+        self.txn.scan(self.table(table, low)?, range, order, visit)
+    }
+}
+
 impl<P: Fn(TableIndex, Option<&[u8]>) -> Option<TableIndex>> EngineTxn for Placed<'_, P> {
     fn number(&self) -> Option<u64> {
         self.txn.number()
-    }
-
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.txn.get(self.table(table, Some(key))?, key, value)
     }
 
     fn get_for_update(
@@ -51,19 +67,5 @@ impl<P: Fn(TableIndex, Option<&[u8]>) -> Option<TableIndex>> EngineTxn for Place
 
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
         self.txn.delete(self.table(table, Some(key))?, key)
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        let low = match range.0 {
-            Bound::Included(low) | Bound::Excluded(low) => Some(low),
-            Bound::Unbounded => None,
-        };
-        self.txn.scan(self.table(table, low)?, range, order, visit)
     }
 }

@@ -26,8 +26,8 @@ use foreshore_env::{
 use crate::{
     AbortCause, AbortCounts, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
     EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Named, Observer, Order, Outcome,
-    RunOptions, Scale, Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant,
-    Workload, Ycsb, YcsbOptions, compare,
+    Reader, RunOptions, Scale, Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions,
+    Variant, Workload, Ycsb, YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     row::KeyBytes,
     run,
@@ -633,11 +633,23 @@ impl UnluckyTxn<'_> {
     }
 }
 
-impl EngineTxn for UnluckyTxn<'_> {
+impl Reader for UnluckyTxn<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         self.inner()?.get(table, key, value)
     }
 
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut crate::Visit<'_>,
+    ) -> Result<(), Failure> {
+        self.inner()?.scan(table, range, order, visit)
+    }
+}
+
+impl EngineTxn for UnluckyTxn<'_> {
     fn get_for_update(
         &mut self,
         table: TableIndex,
@@ -657,16 +669,6 @@ impl EngineTxn for UnluckyTxn<'_> {
 
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
         self.inner()?.delete(table, key)
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut crate::Visit<'_>,
-    ) -> Result<(), Failure> {
-        self.inner()?.scan(table, range, order, visit)
     }
 }
 

@@ -17,11 +17,13 @@ use super::{
     Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
     keepers::{FLUSH_EVERY, Keepers},
-    rival::{ReadOnly, Settings, Snapshot, no_table, retried},
+    rival::{ReadOnly, Settings, retried},
 };
 use crate::{
     BenchError,
-    engine::{AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, TableIndex, Visit},
+    engine::{
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, TableIndex, Visit,
+    },
 };
 
 /// Bytes of a page if nothing else is said: what it takes itself where blocks of the file system are of this size.
@@ -115,9 +117,9 @@ impl BdbEngine {
     ) -> Result<Outcome, Failure> {
         retried(attempts, || {
             let txn = self.environment.begin(commit, false).map_err(failure)?;
-            let mut writing = Writing(Open { txn, tables: self.environment.tables() });
-            body(&mut writing)?;
-            writing.0.txn.commit().map_err(failure)?;
+            let mut open = Open { txn, tables: self.environment.tables() };
+            body(&mut open)?;
+            open.txn.commit().map_err(failure)?;
             Ok(())
         })
     }
@@ -133,6 +135,7 @@ fn failure(error: BdbError) -> Failure {
     Failure { cause, source: Box::new(error) }
 }
 
+/// A transaction that locks what it reads, unless it has a snapshot, and what it writes.
 struct Open<'e> {
     txn: Txn<'e>,
     tables: usize,
@@ -141,11 +144,11 @@ struct Open<'e> {
 impl Open<'_> {
     fn table(&self, table: TableIndex) -> Result<usize, Failure> {
         let place = usize::from(table.0);
-        if place < self.tables { Ok(place) } else { Err(no_table(table)) }
+        if place < self.tables { Ok(place) } else { Err(Failure::no_table(table)) }
     }
 }
 
-impl Snapshot for Open<'_> {
+impl Reader for Open<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         self.txn.get(self.table(table)?, key, false, value).map_err(failure)
     }
@@ -194,43 +197,26 @@ impl Snapshot for Open<'_> {
     }
 }
 
-/// A transaction that locks what it reads and writes.
-struct Writing<'e>(Open<'e>);
-
-impl EngineTxn for Writing<'_> {
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.0.get(table, key, value)
-    }
-
+impl EngineTxn for Open<'_> {
     fn get_for_update(
         &mut self,
         table: TableIndex,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool, Failure> {
-        self.0.txn.get(self.0.table(table)?, key, true, value).map_err(failure)
+        self.txn.get(self.table(table)?, key, true, value).map_err(failure)
     }
 
     fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
-        self.0.txn.put(self.0.table(table)?, key, value, false).map_err(failure)
+        self.txn.put(self.table(table)?, key, value, false).map_err(failure)
     }
 
     fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        self.0.txn.put(self.0.table(table)?, key, value, true).map(|_| ()).map_err(failure)
+        self.txn.put(self.table(table)?, key, value, true).map(|_| ()).map_err(failure)
     }
 
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
-        self.0.txn.delete(self.0.table(table)?, key).map_err(failure)
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        self.0.scan(table, range, order, visit)
+        self.txn.delete(self.table(table)?, key).map_err(failure)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use foreshore_env::sync::Mutex;
 
-use crate::engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit};
+use crate::engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, TableIndex, Visit};
 
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -36,9 +36,7 @@ struct Txn<'t> {
 
 impl Txn<'_> {
     fn table(&mut self, table: TableIndex) -> Result<&mut Table, Failure> {
-        self.tables
-            .get_mut(usize::from(table.0))
-            .ok_or_else(|| Failure::fatal(format!("the engine was opened without table {}", table.0)))
+        self.tables.get_mut(usize::from(table.0)).ok_or_else(|| Failure::no_table(table))
     }
 }
 
@@ -54,7 +52,7 @@ impl Drop for Txn<'_> {
     }
 }
 
-impl EngineTxn for Txn<'_> {
+impl Reader for Txn<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         let found = self.table(table)?.get(key);
         if let Some(found) = found {
@@ -62,38 +60,6 @@ impl EngineTxn for Txn<'_> {
             value.extend_from_slice(found);
         }
         Ok(found.is_some())
-    }
-
-    fn get_for_update(
-        &mut self,
-        table: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        self.get(table, key, value)
-    }
-
-    fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
-        if self.table(table)?.contains_key(key) {
-            return Ok(false);
-        }
-        self.put(table, key, value)?;
-        Ok(true)
-    }
-
-    fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        let before = self.table(table)?.insert(key.to_vec(), value.to_vec());
-        self.undo.push((table, key.to_vec(), before));
-        Ok(())
-    }
-
-    fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
-        let before = self.table(table)?.remove(key);
-        let found = before.is_some();
-        if found {
-            self.undo.push((table, key.to_vec(), before));
-        }
-        Ok(found)
     }
 
     fn scan(
@@ -120,6 +86,31 @@ impl EngineTxn for Txn<'_> {
     }
 }
 
+impl EngineTxn for Txn<'_> {
+    fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
+        if self.table(table)?.contains_key(key) {
+            return Ok(false);
+        }
+        self.put(table, key, value)?;
+        Ok(true)
+    }
+
+    fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let before = self.table(table)?.insert(key.to_vec(), value.to_vec());
+        self.undo.push((table, key.to_vec(), before));
+        Ok(())
+    }
+
+    fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
+        let before = self.table(table)?.remove(key);
+        let found = before.is_some();
+        if found {
+            self.undo.push((table, key.to_vec(), before));
+        }
+        Ok(found)
+    }
+}
+
 /// Whether `BTreeMap::range` would panic.
 pub(super) fn is_empty_range(low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
     match (low, high) {
@@ -139,17 +130,11 @@ impl Engine for BTreeMapEngine {
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         let mut tables = self.tables.lock();
         let mut txn = Txn { tables: &mut tables, undo: Vec::new() };
-        match body(&mut txn) {
-            Ok(()) => {
-                txn.undo.clear();
-                Ok(Outcome::Committed)
-            }
-            Err(Stop::Rollback) => Ok(Outcome::RolledBack),
-            Err(Stop::Failed(failure)) => {
-                attempts.aborts.count(failure.cause);
-                Err(failure)
-            }
+        let result = body(&mut txn);
+        if result.is_ok() {
+            txn.undo.clear();
         }
+        attempts.ended(result)
     }
 
     fn settle(&self) -> Result<(), Failure> {

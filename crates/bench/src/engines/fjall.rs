@@ -21,11 +21,13 @@ use super::{
     Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
     keepers::{FLUSH_EVERY, Keepers},
-    rival::{ReadOnly, Retries, Settings, Snapshot, ended, fatal, no_table},
+    rival::{ReadOnly, Retries, Settings, fatal},
 };
 use crate::{
     BenchError,
-    engine::{AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, TableIndex, Visit},
+    engine::{
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, TableIndex, Visit,
+    },
 };
 
 /// Settling waits so long at most for compactions that the load left to do.
@@ -132,7 +134,7 @@ impl FjallEngine {
             // Dropped by a panic, a single writer would leave the lock of all writers poisoned.
             match catch_unwind(AssertUnwindSafe(|| body(&mut writing))) {
                 Ok(Ok(())) => {}
-                Ok(stopped) => return ended(attempts, stopped),
+                Ok(stopped) => return attempts.ended(stopped),
                 Err(panic) => {
                     drop(writing);
                     resume_unwind(panic)
@@ -184,7 +186,7 @@ fn scan(
 }
 
 fn table(tables: &[Keyspace], table: TableIndex) -> Result<&Keyspace, Failure> {
-    tables.get(usize::from(table.0)).ok_or_else(|| no_table(table))
+    tables.get(usize::from(table.0)).ok_or_else(|| Failure::no_table(table))
 }
 
 /// A transaction that writes; undone when it is dropped before it commits.
@@ -208,7 +210,7 @@ impl Writing<'_> {
     }
 }
 
-impl EngineTxn for Writing<'_> {
+impl Reader for Writing<'_> {
     fn get(&mut self, index: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         let table = table(self.tables, index)?;
         match &self.txn {
@@ -217,15 +219,22 @@ impl EngineTxn for Writing<'_> {
         }
     }
 
-    fn get_for_update(
+    fn scan(
         &mut self,
         index: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        self.get(index, key, value)
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let table = table(self.tables, index)?;
+        match &self.txn {
+            Write::Optimistic(txn) => scan(&**txn, table, range, order, visit),
+            Write::SingleWriter(txn, _) => scan(&**txn, table, range, order, visit),
+        }
     }
+}
 
+impl EngineTxn for Writing<'_> {
     fn insert(&mut self, index: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
         if self.contains(table(self.tables, index)?, key)? {
             return Ok(false);
@@ -254,20 +263,6 @@ impl EngineTxn for Writing<'_> {
         }
         Ok(true)
     }
-
-    fn scan(
-        &mut self,
-        index: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        let table = table(self.tables, index)?;
-        match &self.txn {
-            Write::Optimistic(txn) => scan(&**txn, table, range, order, visit),
-            Write::SingleWriter(txn, _) => scan(&**txn, table, range, order, visit),
-        }
-    }
 }
 
 struct Reading<'t> {
@@ -275,7 +270,7 @@ struct Reading<'t> {
     tables: &'t [Keyspace],
 }
 
-impl Snapshot for Reading<'_> {
+impl Reader for Reading<'_> {
     fn get(&mut self, index: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         get(&self.snapshot, table(self.tables, index)?, key, value)
     }
@@ -305,7 +300,7 @@ impl Engine for FjallEngine {
             Transactions::Optimistic(database) => database.read_tx(),
             Transactions::SingleWriter(database, _) => database.read_tx(),
         };
-        ended(attempts, body(&mut ReadOnly(Reading { snapshot, tables: &self.tables })))
+        attempts.ended(body(&mut ReadOnly(Reading { snapshot, tables: &self.tables })))
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {

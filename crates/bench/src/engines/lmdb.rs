@@ -13,11 +13,11 @@ use heed::{
 use super::{
     Durability, EngineOptions,
     btreemap::is_empty_range,
-    rival::{ReadOnly, Settings, Snapshot, ended, fatal, no_table},
+    rival::{ReadOnly, Settings, fatal},
 };
 use crate::{
     BenchError,
-    engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, TableIndex, Visit},
+    engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, TableIndex, Visit},
     row::KeyBytes,
 };
 
@@ -69,7 +69,7 @@ impl LmdbEngine {
 }
 
 fn table(tables: &[Table], table: TableIndex) -> Result<&Table, Failure> {
-    tables.get(usize::from(table.0)).ok_or_else(|| no_table(table))
+    tables.get(usize::from(table.0)).ok_or_else(|| Failure::no_table(table))
 }
 
 fn get(table: &Table, txn: &RoTxn<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
@@ -125,7 +125,7 @@ struct Reading<'t> {
     tables: &'t [Table],
 }
 
-impl Snapshot for Reading<'_> {
+impl Reader for Reading<'_> {
     fn get(&mut self, index: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         get(table(self.tables, index)?, &self.txn, key, value)
     }
@@ -147,20 +147,23 @@ struct Writing<'t> {
     tables: &'t [Table],
 }
 
-impl EngineTxn for Writing<'_> {
+impl Reader for Writing<'_> {
     fn get(&mut self, index: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         get(table(self.tables, index)?, &self.txn, key, value)
     }
 
-    fn get_for_update(
+    fn scan(
         &mut self,
         index: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        get(table(self.tables, index)?, &self.txn, key, value)
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        scan(table(self.tables, index)?, &self.txn, range, order, visit)
     }
+}
 
+impl EngineTxn for Writing<'_> {
     fn insert(&mut self, index: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
         match table(self.tables, index)?.put_with_flags(&mut self.txn, PutFlags::NO_OVERWRITE, key, value) {
             Ok(()) => Ok(true),
@@ -188,16 +191,6 @@ impl EngineTxn for Writing<'_> {
     fn delete(&mut self, index: TableIndex, key: &[u8]) -> Result<bool, Failure> {
         table(self.tables, index)?.delete(&mut self.txn, key).map_err(fatal)
     }
-
-    fn scan(
-        &mut self,
-        index: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        scan(table(self.tables, index)?, &self.txn, range, order, visit)
-    }
 }
 
 impl Engine for LmdbEngine {
@@ -209,13 +202,13 @@ impl Engine for LmdbEngine {
         let mut writing = Writing { txn: self.env.write_txn().map_err(fatal)?, tables: &self.tables };
         match body(&mut writing) {
             Ok(()) => writing.txn.commit().map(|()| Outcome::Committed).map_err(fatal),
-            stopped => ended(attempts, stopped),
+            stopped => attempts.ended(stopped),
         }
     }
 
     fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         let txn = self.env.read_txn().map_err(fatal)?;
-        ended(attempts, body(&mut ReadOnly(Reading { txn, tables: &self.tables })))
+        attempts.ended(body(&mut ReadOnly(Reading { txn, tables: &self.tables })))
     }
 
     fn settle(&self) -> Result<(), Failure> {

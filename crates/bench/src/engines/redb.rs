@@ -19,11 +19,11 @@ use foreshore_env::{
 use super::{
     Durability, EngineOptions,
     btreemap::is_empty_range,
-    rival::{ReadOnly, Settings, Snapshot, ended, fatal, no_table},
+    rival::{ReadOnly, Settings, fatal},
 };
 use crate::{
     BenchError,
-    engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
+    engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, TableIndex, Visit},
 };
 
 /// How often a lazy commit is made durable, and with it all before: as often as Foreshore syncs its log. Without this
@@ -88,11 +88,9 @@ impl RedbEngine {
         drop(writing);
         match result {
             Ok(Ok(())) => txn.commit().map(|()| Outcome::Committed).map_err(fatal),
-            Ok(Err(Stop::Rollback)) => txn.abort().map(|()| Outcome::RolledBack).map_err(fatal),
-            Ok(Err(Stop::Failed(failure))) => {
-                attempts.aborts.count(failure.cause);
+            Ok(stopped) => {
                 txn.abort().map_err(fatal)?;
-                Err(failure)
+                attempts.ended(stopped)
             }
             Err(panic) => {
                 let _ = txn.abort();
@@ -123,7 +121,7 @@ struct Writing<'t> {
 impl<'t> Writing<'t> {
     fn table(&mut self, table: TableIndex) -> Result<&mut Table<'t, &'static [u8], &'static [u8]>, Failure> {
         let place = usize::from(table.0);
-        let Some(open) = self.tables.get_mut(place) else { return Err(no_table(table)) };
+        let Some(open) = self.tables.get_mut(place) else { return Err(Failure::no_table(table)) };
         match open {
             Some(open) => Ok(open),
             None => Ok(open.insert(self.txn.open_table(definition(&self.names[place])).map_err(fatal)?)),
@@ -141,7 +139,7 @@ struct Reading<'t> {
 impl Reading<'_> {
     fn table(&mut self, table: TableIndex) -> Result<&ReadOnlyTable<&'static [u8], &'static [u8]>, Failure> {
         let place = usize::from(table.0);
-        let Some(open) = self.tables.get_mut(place) else { return Err(no_table(table)) };
+        let Some(open) = self.tables.get_mut(place) else { return Err(Failure::no_table(table)) };
         match open {
             Some(open) => Ok(open),
             None => Ok(open.insert(self.txn.open_table(definition(&self.names[place])).map_err(fatal)?)),
@@ -184,20 +182,23 @@ fn scan(
     Ok(())
 }
 
-impl EngineTxn for Writing<'_> {
+impl Reader for Writing<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         get(self.table(table)?, key, value)
     }
 
-    fn get_for_update(
+    fn scan(
         &mut self,
         table: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        get(self.table(table)?, key, value)
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        scan(self.table(table)?, range, order, visit)
     }
+}
 
+impl EngineTxn for Writing<'_> {
     fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
         let table = self.table(table)?;
         if table.get(key).map_err(fatal)?.is_some() {
@@ -215,19 +216,9 @@ impl EngineTxn for Writing<'_> {
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
         Ok(self.table(table)?.remove(key).map_err(fatal)?.is_some())
     }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        scan(self.table(table)?, range, order, visit)
-    }
 }
 
-impl Snapshot for Reading<'_> {
+impl Reader for Reading<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         get(self.table(table)?, key, value)
     }
@@ -255,7 +246,7 @@ impl Engine for RedbEngine {
     fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         let txn = self.database.begin_read().map_err(fatal)?;
         let tables = self.tables.iter().map(|_| None).collect();
-        ended(attempts, body(&mut ReadOnly(Reading { txn: &txn, names: &self.tables, tables })))
+        attempts.ended(body(&mut ReadOnly(Reading { txn: &txn, names: &self.tables, tables })))
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {

@@ -7,7 +7,7 @@ use foreshore_env::{random::jittered_pause, thread};
 use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
-    engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
+    engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Outcome, Reader, Stop, TableIndex, Visit},
     named::Named,
 };
 
@@ -22,34 +22,31 @@ pub(super) fn fatal(error: impl Error + Send + Sync + 'static) -> Failure {
     Failure { cause: AbortCause::Other, source: Box::new(error) }
 }
 
-/// What a transaction that only reads can do.
-pub(super) trait Snapshot {
-    /// As [`EngineTxn::get`].
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure>;
-
-    /// As [`EngineTxn::scan`].
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure>;
-}
-
 /// A transaction that refuses to write.
-pub(super) struct ReadOnly<S>(pub(super) S);
+pub(super) struct ReadOnly<R>(pub(super) R);
 
 #[cold]
 fn read_only<T>() -> Result<T, Failure> {
     Err(Failure::fatal("a transaction that only reads cannot write"))
 }
 
-impl<S: Snapshot> EngineTxn for ReadOnly<S> {
+impl<R: Reader> Reader for ReadOnly<R> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         self.0.get(table, key, value)
     }
 
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        self.0.scan(table, range, order, visit)
+    }
+}
+
+impl<R: Reader> EngineTxn for ReadOnly<R> {
     fn get_for_update(&mut self, _: TableIndex, _: &[u8], _: &mut Vec<u8>) -> Result<bool, Failure> {
         read_only()
     }
@@ -64,34 +61,6 @@ impl<S: Snapshot> EngineTxn for ReadOnly<S> {
 
     fn delete(&mut self, _: TableIndex, _: &[u8]) -> Result<bool, Failure> {
         read_only()
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        self.0.scan(table, range, order, visit)
-    }
-}
-
-/// The failure of a body that names a table of which the engine knows nothing.
-#[cold]
-pub(super) fn no_table(table: TableIndex) -> Failure {
-    Failure::fatal(format!("the engine was opened without table {}", table.0))
-}
-
-/// How a transaction that wrote nothing ended, by the result of its body.
-pub(super) fn ended(attempts: &mut Attempts, result: Result<(), Stop>) -> Result<Outcome, Failure> {
-    match result {
-        Ok(()) => Ok(Outcome::Committed),
-        Err(Stop::Rollback) => Ok(Outcome::RolledBack),
-        Err(Stop::Failed(failure)) => {
-            attempts.aborts.count(failure.cause);
-            Err(failure)
-        }
     }
 }
 
@@ -212,7 +181,7 @@ pub(super) fn retried(
                     return Ok(Outcome::GaveUp(failure));
                 }
             }
-            ended => return self::ended(attempts, ended),
+            ended => return attempts.ended(ended),
         }
     }
 }

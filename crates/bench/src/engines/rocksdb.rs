@@ -22,11 +22,13 @@ use super::{
     Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
     keepers::{FLUSH_EVERY, Keepers},
-    rival::{ReadOnly, Settings, Snapshot, ended, no_table, retried},
+    rival::{ReadOnly, Settings, retried},
 };
 use crate::{
     BenchError,
-    engine::{AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, TableIndex, Visit},
+    engine::{
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, TableIndex, Visit,
+    },
 };
 
 /// Of each key in the Bloom filters: what RocksDB's own guide advises.
@@ -119,7 +121,7 @@ impl Keys {
     }
 
     fn prefix(&self, table: TableIndex) -> Result<[u8; 2], Failure> {
-        if table.0 < self.tables { Ok(table.0.to_be_bytes()) } else { Err(no_table(table)) }
+        if table.0 < self.tables { Ok(table.0.to_be_bytes()) } else { Err(Failure::no_table(table)) }
     }
 
     fn key(&mut self, table: TableIndex, key: &[u8]) -> Result<&[u8], Failure> {
@@ -177,11 +179,28 @@ struct Writing<'d> {
     keys: Keys,
 }
 
-impl EngineTxn for Writing<'_> {
+impl Reader for Writing<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         self.txn.get(self.keys.key(table, key)?, false, value).map_err(failure)
     }
 
+    /// Each record is locked, and then read as it is now; it may be gone by then.
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let mut now = Vec::new();
+        scan(self.txn.iterator(), self.keys.prefix(table)?, range, order, |whole, key, _| {
+            let is_there = self.txn.get(whole, false, &mut now).map_err(failure)?;
+            Ok(if is_there { visit(key, &now) } else { ControlFlow::Continue(()) })
+        })
+    }
+}
+
+impl EngineTxn for Writing<'_> {
     fn get_for_update(
         &mut self,
         table: TableIndex,
@@ -212,21 +231,6 @@ impl EngineTxn for Writing<'_> {
         }
         Ok(is_there)
     }
-
-    /// Each record is locked, and then read as it is now; it may be gone by then.
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        let mut now = Vec::new();
-        scan(self.txn.iterator(), self.keys.prefix(table)?, range, order, |whole, key, _| {
-            let is_there = self.txn.get(whole, false, &mut now).map_err(failure)?;
-            Ok(if is_there { visit(key, &now) } else { ControlFlow::Continue(()) })
-        })
-    }
 }
 
 struct Reading<'d> {
@@ -234,7 +238,7 @@ struct Reading<'d> {
     keys: Keys,
 }
 
-impl Snapshot for Reading<'_> {
+impl Reader for Reading<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         self.snapshot.get(self.keys.key(table, key)?, value).map_err(failure)
     }
@@ -262,7 +266,7 @@ impl Engine for RocksdbEngine {
 
     fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         let reading = Reading { snapshot: self.database.snapshot(), keys: Keys::new(self.tables) };
-        ended(attempts, body(&mut ReadOnly(reading)))
+        attempts.ended(body(&mut ReadOnly(reading)))
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {

@@ -13,11 +13,11 @@ use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use super::{
     Durability, EngineOptions,
     btreemap::is_empty_range,
-    rival::{ReadOnly, Settings, Snapshot, ended, fatal, no_table},
+    rival::{ReadOnly, Settings, fatal},
 };
 use crate::{
     BenchError,
-    engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
+    engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Reader, Stop, TableIndex, Visit},
 };
 
 /// The pages of 4 KiB (64 MiB in all) at which the log is moved into the database.
@@ -107,7 +107,7 @@ impl SqliteEngine {
                 open.committed = true;
                 Ok(Outcome::Committed)
             }
-            stopped => ended(attempts, stopped),
+            stopped => attempts.ended(stopped),
         }
     }
 }
@@ -156,7 +156,7 @@ struct Statements<'c> {
 
 impl<'c> Statements<'c> {
     fn sql(&self, table: TableIndex) -> Result<&'c Sql, Failure> {
-        self.sql.get(usize::from(table.0)).ok_or_else(|| no_table(table))
+        self.sql.get(usize::from(table.0)).ok_or_else(|| Failure::no_table(table))
     }
 
     /// Runs a statement that changes at most one row; whether it did.
@@ -166,7 +166,7 @@ impl<'c> Statements<'c> {
     }
 }
 
-impl Snapshot for Statements<'_> {
+impl Reader for Statements<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         let mut statement = self.connection.prepare_cached(&self.sql(table)?.get).map_err(fatal)?;
         let found = statement
@@ -218,43 +218,17 @@ impl Snapshot for Statements<'_> {
     }
 }
 
-/// The statements of the one writer.
-struct Writing<'c>(Statements<'c>);
-
-impl EngineTxn for Writing<'_> {
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.0.get(table, key, value)
-    }
-
-    fn get_for_update(
-        &mut self,
-        table: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        self.0.get(table, key, value)
-    }
-
+impl EngineTxn for Statements<'_> {
     fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
-        self.0.change(&self.0.sql(table)?.insert, params![key, value])
+        self.change(&self.sql(table)?.insert, params![key, value])
     }
 
     fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        self.0.change(&self.0.sql(table)?.put, params![key, value]).map(|_| ())
+        self.change(&self.sql(table)?.put, params![key, value]).map(|_| ())
     }
 
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
-        self.0.change(&self.0.sql(table)?.delete, params![key])
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        self.0.scan(table, range, order, visit)
+        self.change(&self.sql(table)?.delete, params![key])
     }
 }
 
@@ -265,7 +239,7 @@ impl Engine for SqliteEngine {
 
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         let connection = self.writer.lock();
-        self.execute(&connection, "BEGIN IMMEDIATE", attempts, |statements| body(&mut Writing(statements)))
+        self.execute(&connection, "BEGIN IMMEDIATE", attempts, |mut statements| body(&mut statements))
     }
 
     fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {

@@ -8,7 +8,7 @@ use super::{
     facade::{self, Direction, TableDefinition, Transaction},
 };
 use crate::{
-    engine::{EngineTxn, Failure, Order, TableIndex, Visit, VisitMany},
+    engine::{EngineTxn, Failure, Order, Reader, TableIndex, Visit, VisitMany},
     row::KeyBytes,
 };
 
@@ -22,7 +22,7 @@ impl<'t> Txn<'t> {
     fn table<'b>(&self, table: TableIndex) -> Result<TableDefinition<'t, &'b [u8], &'b [u8]>, Failure> {
         match self.tables.get(usize::from(table.0)) {
             Some(name) => Ok(definition(name)),
-            None => Err(Failure::fatal(format!("the engine was opened without table {}", table.0))),
+            None => Err(Failure::no_table(table)),
         }
     }
 }
@@ -35,14 +35,33 @@ fn copy_into(value: &mut Vec<u8>) -> impl FnMut(&[u8]) {
     }
 }
 
-impl EngineTxn for Txn<'_> {
-    fn number(&self) -> Option<u64> {
-        Some(self.tx.id())
-    }
-
+impl Reader for Txn<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         let table = self.table(table)?;
         self.tx.get_with(table, key, copy_into(value)).map(|found| found.is_some()).map_err(failure)
+    }
+
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let table = self.table(table)?;
+        let direction = match order {
+            Order::Ascending => Direction::Ascending,
+            Order::Descending => Direction::Descending,
+        };
+        self.tx
+            .scan(table, range, direction, |key, value| -> ControlFlow<()> { visit(key, value) })
+            .map_err(failure)
+    }
+}
+
+impl EngineTxn for Txn<'_> {
+    fn number(&self) -> Option<u64> {
+        Some(self.tx.id())
     }
 
     fn get_many(
@@ -96,22 +115,5 @@ impl EngineTxn for Txn<'_> {
     fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
         let table = self.table(table)?;
         self.tx.delete(table, key).map_err(failure)
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        let table = self.table(table)?;
-        let direction = match order {
-            Order::Ascending => Direction::Ascending,
-            Order::Descending => Direction::Descending,
-        };
-        self.tx
-            .scan(table, range, direction, |key, value| -> ControlFlow<()> { visit(key, value) })
-            .map_err(failure)
     }
 }
