@@ -42,6 +42,17 @@ pub enum Direction {
     Descending,
 }
 
+impl Direction {
+    /// The low and the high end of a range as the near and the far one, or the other way round.
+    #[inline]
+    fn ends<T>(self, (one, other): (T, T)) -> (T, T) {
+        match self {
+            Direction::Ascending => (one, other),
+            Direction::Descending => (other, one),
+        }
+    }
+}
+
 /// How a cursor locks the records that it meets. Gaps, and what is deleted, are locked shared in either case, unless it
 /// skips what is locked ([`Cursor::skip_locked`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,7 +113,7 @@ impl Cursor {
             isolation,
             skips: false,
             ended: is_empty(range),
-            scratch: Lent::new(range),
+            scratch: Lent::new(direction.ends(range)),
             record: 0,
             long_value: None,
             gave: false,
@@ -182,11 +193,7 @@ impl Cursor {
                 return Ok(true);
             }
             let barren = !mem::take(&mut self.gave) && self.is_kept_barren(session);
-            let Scratch { low, high, batch, .. } = &mut *self.scratch;
-            let near = match self.direction {
-                Direction::Ascending => low,
-                Direction::Descending => high,
-            };
+            let Scratch { near, batch, .. } = &mut *self.scratch;
             self.ended = match barren {
                 true => !self.move_over(session),
                 false => !batch.move_on(near),
@@ -211,11 +218,7 @@ impl Cursor {
     /// Moves the near bound over a batch that had nothing to give, and has the session take note of that.
     #[cold]
     fn move_over(&mut self, session: &mut impl Session) -> bool {
-        let Scratch { low, high, batch, .. } = &mut *self.scratch;
-        let near = match self.direction {
-            Direction::Ascending => low,
-            Direction::Descending => high,
-        };
+        let Scratch { near, batch, .. } = &mut *self.scratch;
         let from = near.clone();
         let goes_on = batch.move_on(near);
         if goes_on {
@@ -227,13 +230,9 @@ impl Cursor {
     /// Before each look for records, and not when the cursor was made: its transaction may have added some since.
     #[inline]
     fn pass_barren(&mut self, session: &impl Session) {
-        let Scratch { low, high, .. } = &mut *self.scratch;
-        let near = match self.direction {
-            Direction::Ascending => &mut *low,
-            Direction::Descending => &mut *high,
-        };
+        let Scratch { near, far, .. } = &mut *self.scratch;
         if session.pass_barren(self.tree.table(), self.direction, near) {
-            self.ended |= is_empty((as_slice(low), as_slice(high)));
+            self.ended |= is_empty(self.direction.ends((as_slice(near), as_slice(far))));
         }
     }
 
@@ -299,12 +298,8 @@ impl Cursor {
     /// Forgets what was read ahead and stands behind the last record given.
     #[cold]
     fn step_back(&mut self) {
-        let Scratch { low, high, batch, key, .. } = &mut *self.scratch;
+        let Scratch { near, batch, key, .. } = &mut *self.scratch;
         if self.gave {
-            let near = match self.direction {
-                Direction::Ascending => low,
-                Direction::Descending => high,
-            };
             *near = Bound::Excluded(key.clone());
         }
         self.gave = false;

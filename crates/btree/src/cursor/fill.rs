@@ -35,14 +35,10 @@ impl Cursor {
     #[inline]
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
         let Cursor { ref tree, direction, kind, isolation, skips, ahead, .. } = *self;
-        let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
+        let Scratch { near, far, batch, read_ahead, .. } = &mut *self.scratch;
         // The leaf before had nothing of the range.
         let barren = batch.ends_leaf() && batch.records().is_empty();
-        let (low, high) = (as_slice(low), as_slice(high));
-        let far = match direction {
-            Direction::Ascending => high,
-            Direction::Descending => low,
-        };
+        let (low, high) = direction.ends((as_slice(near), as_slice(far)));
         let unlocked_limit = match far {
             Bound::Unbounded if ahead == 1 => UNLOCKED_AHEAD,
             _ => usize::MAX,

@@ -13,9 +13,10 @@ use super::{ahead::Ahead, batch::Batch};
 /// What outlives a cursor.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    /// The range behind the last batch: the bound on the side from which the cursor comes moves with it.
-    pub(super) low: Bound<Vec<u8>>,
-    pub(super) high: Bound<Vec<u8>>,
+    /// The range behind the last batch: the bound on the side from which the cursor comes, which moves with it, and the
+    /// other one.
+    pub(super) near: Bound<Vec<u8>>,
+    pub(super) far: Bound<Vec<u8>>,
     pub(super) batch: Batch,
     /// The key where the cursor stands.
     pub(super) key: Vec<u8>,
@@ -26,8 +27,8 @@ pub(super) struct Scratch {
 impl Default for Scratch {
     fn default() -> Scratch {
         Scratch {
-            low: Bound::Unbounded,
-            high: Bound::Unbounded,
+            near: Bound::Unbounded,
+            far: Bound::Unbounded,
             batch: Batch::default(),
             key: Vec::new(),
             read_ahead: Ahead::default(),
@@ -44,12 +45,12 @@ thread_local! {
 pub(super) struct Lent(Option<Box<Scratch>>);
 
 impl Lent {
-    /// One for a cursor over this range.
-    pub(super) fn new((low, high): (Bound<&[u8]>, Bound<&[u8]>)) -> Lent {
+    /// One for a cursor from the one bound to the other.
+    pub(super) fn new((near, far): (Bound<&[u8]>, Bound<&[u8]>)) -> Lent {
         // Whose thread is ending has none.
         let mut scratch = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
-        set(&mut scratch.low, low);
-        set(&mut scratch.high, high);
+        set(&mut scratch.near, near);
+        set(&mut scratch.far, far);
         Lent(Some(scratch))
     }
 }
@@ -110,14 +111,14 @@ mod tests {
 
     #[test]
     fn the_next_cursor_has_the_memory_of_the_last_and_nothing_else_of_it() {
-        let range = (Bound::Included(&b"low"[..]), Bound::Excluded(&b"high"[..]));
+        let range = (Bound::Included(&b"near"[..]), Bound::Excluded(&b"far"[..]));
         let mut lent = Lent::new(range);
         lent.key.extend_from_slice(b"key");
         let place = lent.key.as_ptr();
         drop(lent);
         let again = Lent::new((Bound::Unbounded, Bound::Included(b"end")));
         assert_eq!((again.key.len(), again.key.as_ptr()), (0, place));
-        assert_eq!((&again.low, &again.high), (&Bound::Unbounded, &Bound::Included(b"end".to_vec())));
+        assert_eq!((&again.near, &again.far), (&Bound::Unbounded, &Bound::Included(b"end".to_vec())));
         // A second one at the same time has its own.
         assert_eq!(Lent::new(range).key.capacity(), 0);
     }
