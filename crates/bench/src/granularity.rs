@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::{
     BenchError, Check,
     random::Random,
-    rounds::{check_rounds, median, run_together, turns},
+    rounds::{check_rounds, in_turns, median, run_together},
 };
 
 /// Most tuples of a table: 128 MiB.
@@ -100,28 +100,22 @@ pub fn measure_granularity(
         }
     }
     let span = options.seconds / options.rounds as u32;
-    let total = cells.len() * options.rounds;
     let mut updates = Check::new("the table holds as many updates as were made");
-    let mut done = 0;
-    for round in 0..options.rounds {
-        for turn in turns(cells.len(), round) {
-            let (latch, per_latch, writes, rounds) = &mut cells[turn];
-            let round = Round {
-                tuples: options.tuples,
-                per_latch: *per_latch,
-                writes: *writes,
-                threads: options.threads,
-                span,
-                seed: options.seed,
-            };
-            let outcome = latch.visit(round)?;
-            let place = || format!("{latch}, {per_latch} tuples for a latch");
-            updates.expect_equal(&place, ("held", outcome.held as i64), ("made", outcome.made as i64));
-            rounds.push(outcome.tuples_per_s);
-            done += 1;
-            progress(done, total);
-        }
-    }
+    in_turns(&mut cells, options.rounds, progress, |(latch, per_latch, writes, rounds)| {
+        let round = Round {
+            tuples: options.tuples,
+            per_latch: *per_latch,
+            writes: *writes,
+            threads: options.threads,
+            span,
+            seed: options.seed,
+        };
+        let outcome = latch.visit(round)?;
+        let place = || format!("{latch}, {per_latch} tuples for a latch");
+        updates.expect_equal(&place, ("held", outcome.held as i64), ("made", outcome.made as i64));
+        rounds.push(outcome.tuples_per_s);
+        Ok(())
+    })?;
     let results = cells.into_iter().map(|(latch, per_latch, writes, rounds)| GranularityResult {
         latch: latch.name(),
         per_latch,

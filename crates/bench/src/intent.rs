@@ -26,7 +26,7 @@ use crate::{
     BenchError,
     locks::failure,
     random::Random,
-    rounds::{Span, check_rounds, median, median_if_counted, run_to_end, turns},
+    rounds::{Span, check_rounds, in_turns, median, median_if_counted, run_to_end},
     workload::Check,
 };
 
@@ -118,18 +118,11 @@ pub fn measure_intents(
     for &absolute in &options.absolute {
         cells.extend(kinds.iter().map(|&(name, kind)| (name, kind, absolute, Vec::new())));
     }
-    let total = cells.len() * options.rounds;
     let mut checks = Checks::default();
-    let mut done = 0;
-    for round in 0..options.rounds {
-        for turn in turns(cells.len(), round) {
-            let (name, kind, absolute, rounds) = &mut cells[turn];
-            let run = Run { kind: *kind, table, absolute: *absolute, transactions, threads: options.threads };
-            rounds.push(run.round(name, &mut checks)?);
-            done += 1;
-            progress(done, total);
-        }
-    }
+    in_turns(&mut cells, options.rounds, progress, |(name, kind, absolute, rounds)| {
+        let run = Run { kind: *kind, table, absolute: *absolute, transactions, threads: options.threads };
+        run.round(name, &mut checks).map(|round| rounds.push(round))
+    })?;
     let results = cells.into_iter().map(|(name, _, absolute, rounds)| {
         let elapsed_s = median(rounds.iter().map(|(span, _)| span.elapsed.as_secs_f64()).collect());
         IntentResult {

@@ -24,7 +24,7 @@ use crate::{
     BenchError,
     bound::{Seen, check_binding},
     named::Named,
-    rounds::{median, median_if_counted, turns},
+    rounds::{in_turns, median, median_if_counted},
     usage,
     workload::Check,
 };
@@ -219,17 +219,13 @@ pub fn measure_latches(
         }
     }
     let span = options.seconds / options.rounds as u32;
-    let total = cells.len() * options.rounds;
     let mut exclusion = Check::new("the word is what all who held the latch exclusively added to it");
-    for round in 0..options.rounds {
-        for (index, turn) in turns(cells.len(), round).into_iter().enumerate() {
-            let (subject, mix, threads, rounds) = &mut cells[turn];
-            let outcome = visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind })?;
-            outcome.check(&format!("{}, {}, {threads} threads", subject.name(), mix.name()), &mut exclusion);
-            rounds.push(outcome);
-            progress(round * (total / options.rounds) + index + 1, total);
-        }
-    }
+    in_turns(&mut cells, options.rounds, progress, |(subject, mix, threads, rounds)| {
+        let outcome = visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind })?;
+        outcome.check(&format!("{}, {}, {threads} threads", subject.name(), mix.name()), &mut exclusion);
+        rounds.push(outcome);
+        Ok(())
+    })?;
     let cycles_per_ns = usage::cycles_per_ns();
     let results = cells
         .into_iter()

@@ -20,7 +20,7 @@ use crate::{
     BenchError,
     engine::{AbortCause, Failure},
     named::Named,
-    rounds::{check_rounds, median, median_if_counted, run_together, turns},
+    rounds::{check_rounds, in_turns, median, median_if_counted, run_together},
     workload::Check,
 };
 use worker::{COLD_KEYS, LockThread, Scene, Seen};
@@ -208,17 +208,10 @@ pub fn measure_locks(
         }
     }
     let span = options.seconds / options.rounds as u32;
-    let total = cells.len() * options.rounds;
     let mut checks = Checks::default();
-    let mut done = 0;
-    for round in 0..options.rounds {
-        for turn in turns(cells.len(), round) {
-            let (cell, rounds) = &mut cells[turn];
-            rounds.push(cell.round(span, &mut checks)?);
-            done += 1;
-            progress(done, total);
-        }
-    }
+    in_turns(&mut cells, options.rounds, progress, |(cell, rounds)| {
+        cell.round(span, &mut checks).map(|round| rounds.push(round))
+    })?;
     let checks = checks.into_vec();
     Ok(LocksReport {
         experiment: "locks",

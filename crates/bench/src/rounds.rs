@@ -27,6 +27,23 @@ pub fn turns(count: usize, round: usize) -> Vec<usize> {
     places
 }
 
+/// Measures so many cells in so many rounds, in which they take turns. `progress` is told how many measurements are done,
+/// of how many.
+pub(crate) fn in_turns<C>(
+    cells: &mut [C],
+    rounds: usize,
+    progress: &mut dyn FnMut(usize, usize),
+    mut measure: impl FnMut(&mut C) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let count = cells.len();
+    let order = (0..rounds).flat_map(|round| turns(count, round));
+    for (before, turn) in order.enumerate() {
+        measure(&mut cells[turn])?;
+        progress(before + 1, count * rounds);
+    }
+    Ok(())
+}
+
 /// Measures a span of time, and how long the threads of the program computed in it.
 pub(crate) struct Stopwatch {
     begin: Instant,
