@@ -73,7 +73,7 @@ pub use observer::{Observer, Silent};
 pub use placed::Placed;
 pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
-pub use rounds::turns;
+pub use rounds::{median, turns};
 pub use row::KeyBytes;
 pub use runner::{Length, RunOptions, load, run};
 pub use scan::Scan;

@@ -9,8 +9,8 @@ use foreshore_env::{
 
 use crate::{BenchError, threads::start_all};
 
-/// The middle value, or the mean of the two in the middle.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+/// The middle value, or the mean of the two in the middle. There has to be one.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
     (low + high) / 2.0

@@ -12,11 +12,7 @@ use foreshore_bench::{GranularityOptions, GranularityReport, LatchKind, Subject,
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{
-        parse_measured,
-        rounds::RoundsArgs,
-        text::{write_failures, written},
-    },
+    bench::{parse_measured, rounds::RoundsArgs, text::write_failures},
     output::{CliError, judged},
 };
 
@@ -110,15 +106,11 @@ impl GranularityArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &GranularityReport) -> Result<ExitCode, CliError> {
-        judged(self.common.print(report, text), report.consistent)
+        judged(self.common.print(report, write_report), report.consistent)
     }
 }
 
 /// The report for people: a table for each share of writes, a line for each latch, a column for each granularity.
-fn text(report: &GranularityReport) -> String {
-    written(|out| write_report(out, report))
-}
-
 fn write_report(out: &mut String, report: &GranularityReport) -> fmt::Result {
     writeln!(
         out,

@@ -13,7 +13,7 @@ use foreshore_bench::{IntentOptions, IntentReport, IntentResult, count_intents, 
 use crate::{
     bench::{
         rounds::RoundsArgs,
-        text::{write_failures, write_verdict, written},
+        text::{write_failures, write_verdict},
     },
     output::{CliError, judged, line},
 };
@@ -108,15 +108,11 @@ impl IntentArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &IntentReport) -> Result<ExitCode, CliError> {
-        judged(self.common.print(report, text), report.consistent)
+        judged(self.common.print(report, write_report), report.consistent)
     }
 }
 
 /// The report for people: a line for each number of absolute locks and kind.
-fn text(report: &IntentReport) -> String {
-    written(|out| write_report(out, report))
-}
-
 fn write_report(out: &mut String, report: &IntentReport) -> fmt::Result {
     writeln!(
         out,

@@ -13,7 +13,7 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{any_name, parse_measured, rounds::RoundsArgs, text::written},
+    bench::{any_name, parse_measured, rounds::RoundsArgs},
     output::{CliError, judged, line},
 };
 
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &LatchArgs) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let report = measure(args)?;
-    judged(args.common.print(&report, text), report.consistent)
+    judged(args.common.print(&report, write_report), report.consistent)
 }
 
 /// Measures; gives the report.
@@ -120,11 +120,7 @@ pub(crate) fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
 }
 
 /// The report for people: a table for each mix, a line for each latch, a column for each number of threads.
-pub(crate) fn text(report: &LatchReport) -> String {
-    written(|out| write_report(out, report))
-}
-
-fn write_report(out: &mut String, report: &LatchReport) -> fmt::Result {
+pub(crate) fn write_report(out: &mut String, report: &LatchReport) -> fmt::Result {
     writeln!(
         out,
         "ns for an acquisition by a thread, waiting included (million acquisitions/s by all)\n\
@@ -174,6 +170,7 @@ fn write_report(out: &mut String, report: &LatchReport) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::text::written;
 
     #[test]
     fn threads_are_parsed() {
@@ -216,7 +213,7 @@ mod tests {
             consistent: true,
             checks: Vec::new(),
         };
-        let text = text(&report);
+        let text = written(|out| write_report(out, &report));
         let lines: Vec<Vec<&str>> =
             text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["read-only", "bytes", "1", "thread", "8", "threads"]);

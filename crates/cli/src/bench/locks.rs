@@ -16,7 +16,7 @@ use crate::{
     bench::{
         any_name, parse_measured,
         rounds::RoundsArgs,
-        text::{write_failures, write_verdict, written},
+        text::{write_failures, write_verdict},
     },
     output::{CliError, judged, line},
 };
@@ -119,7 +119,7 @@ impl LocksArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &LocksReport) -> Result<ExitCode, CliError> {
-        judged(self.common.print(report, text), report.consistent)
+        judged(self.common.print(report, write_report), report.consistent)
     }
 }
 
@@ -147,10 +147,6 @@ fn count(options: &LocksOptions, transactions: u64) -> Result<ExitCode, CliError
 }
 
 /// The report for people: a table for each mix, kind of keys and number of locks; a line for each variant.
-fn text(report: &LocksReport) -> String {
-    written(|out| write_report(out, report))
-}
-
 fn write_report(out: &mut String, report: &LocksReport) -> fmt::Result {
     writeln!(
         out,

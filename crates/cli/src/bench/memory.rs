@@ -8,10 +8,7 @@ use std::{
 use clap::Args;
 use foreshore_bench::{BenchError, MemoryPlan, MemoryReport, measure_memory};
 
-use crate::{
-    bench::{rounds::RoundsArgs, text::written},
-    output::CliError,
-};
+use crate::{bench::rounds::RoundsArgs, output::CliError};
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -54,7 +51,7 @@ impl MemoryArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &MemoryReport) -> Result<ExitCode, CliError> {
-        self.common.print(report, text)?;
+        self.common.print(report, write_report)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -65,10 +62,6 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<ExitCode, CliError> {
 }
 
 /// The report for people: a line for each kind of access.
-fn text(report: &MemoryReport) -> String {
-    written(|out| write_report(out, report))
-}
-
 fn write_report(out: &mut String, report: &MemoryReport) -> fmt::Result {
     writeln!(out, "ns for an access; {} processors, {} rounds", report.processors, report.rounds)?;
     writeln!(out, "{:<52}{:>12}{:>12}", "", "least", "median")?;

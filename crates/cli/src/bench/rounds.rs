@@ -1,10 +1,12 @@
 //! What the subcommands share that measure a part of the engine in rounds.
 
+use std::fmt;
+
 use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    bench::bar::RoundsBar,
+    bench::{bar::RoundsBar, text::written},
     output::{CliError, json_line, line},
 };
 
@@ -13,14 +15,8 @@ pub(super) const ROUNDS: u16 = if cfg!(foreshore_sim) { 1 } else { 3 };
 
 /// The middle value; of an even number the mean of the two in the middle.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| foreshore_bench::median(values))
 }
 
 #[derive(Args)]
@@ -49,12 +45,12 @@ impl RoundsArgs {
         result
     }
 
-    /// Prints a report for programs or, as `text` has it, for people.
+    /// Prints a report for programs or, as `write` has it, for people.
     pub(super) fn print<R: Serialize>(
         &self,
         report: &R,
-        text: impl FnOnce(&R) -> String,
+        write: impl FnOnce(&mut String, &R) -> fmt::Result,
     ) -> Result<(), CliError> {
-        if self.json { json_line(report) } else { line(text(report).trim_end()) }
+        if self.json { json_line(report) } else { line(written(|out| write(out, report)).trim_end()) }
     }
 }

@@ -18,16 +18,12 @@ pub(super) fn run(args: &SimulateLocksArgs) -> Result<ExitCode, CliError> {
     if args.json {
         json_line(&report)?;
     } else {
-        line(text(&report).trim_end())?;
+        line(written(|out| write_report(out, &report)).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A table for each lock table with each kind of intent locks, a line for each operation.
-fn text(report: &LockCostReport) -> String {
-    written(|out| write_report(out, report))
-}
-
 fn write_report(out: &mut String, report: &LockCostReport) -> fmt::Result {
     writeln!(out, "Counts of one operation in steady state, nobody in its way")?;
     for kind in &report.results {

@@ -26,6 +26,7 @@ use crate::{
         latch::{self, LatchArgs},
         locks::LocksArgs,
         memory::MemoryArgs,
+        text::written,
     },
     output::{CliError, json_line, judged, line},
     simulate::{
@@ -232,5 +233,5 @@ fn print_latches(args: &LatchArgs, machine: &MachineArgs, report: &LatchReport) 
         "{cores} cores of {} at {} GHz, retention {} %, remote {} %",
         profile.name, profile.gigahertz, profile.retention_percent, machine.remote
     ))?;
-    line(latch::text(report).trim_end())
+    line(written(|out| latch::write_report(out, report)).trim_end())
 }
