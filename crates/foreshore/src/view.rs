@@ -9,7 +9,7 @@ mod keys;
 mod names;
 mod text;
 
-use std::{fmt, panic::Location};
+use std::panic::Location;
 
 use foreshore_base::TxnId;
 use foreshore_env::{sync::Arc, time::Duration};
@@ -301,53 +301,5 @@ impl DeadlockView {
     /// Why the victim had to give way, for people.
     pub fn why(&self) -> String {
         text::reason(self)
-    }
-}
-
-impl fmt::Display for TransactionView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::transaction(self, f)
-    }
-}
-
-impl fmt::Display for KeyView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::key(self, f)
-    }
-}
-
-impl fmt::Display for LockTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::target(self, f)
-    }
-}
-
-impl fmt::Display for LockView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::lock(self, f)
-    }
-}
-
-impl fmt::Display for LockList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::lock_list(self, f)
-    }
-}
-
-impl fmt::Display for WaitGraph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::wait_graph(self, f)
-    }
-}
-
-impl fmt::Display for WaitView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::wait(self, f)
-    }
-}
-
-impl fmt::Display for DeadlockView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::deadlock(self, f)
     }
 }

@@ -9,14 +9,16 @@ use super::{
     DeadlockView, KeyForm, KeyView, LockList, LockTarget, LockView, TransactionView, WaitGraph, WaitView,
 };
 
-pub(super) fn transaction(view: &TransactionView, f: &mut Formatter<'_>) -> fmt::Result {
-    write!(f, "transaction {}", view.id)?;
-    let label = view.label.as_deref().map(Printable);
-    match (label, unusual(view)) {
-        (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
-        (Some(label), None) => write!(f, " ({label})"),
-        (None, Some(priority)) => write!(f, " (priority {priority})"),
-        (None, None) => Ok(()),
+impl fmt::Display for TransactionView {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "transaction {}", self.id)?;
+        let label = self.label.as_deref().map(Printable);
+        match (label, unusual(self)) {
+            (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
+            (Some(label), None) => write!(f, " ({label})"),
+            (None, Some(priority)) => write!(f, " (priority {priority})"),
+            (None, None) => Ok(()),
+        }
     }
 }
 
@@ -25,24 +27,28 @@ pub(super) fn unusual(view: &TransactionView) -> Option<i8> {
     view.priority.filter(|priority| *priority != 0)
 }
 
-pub(super) fn key(view: &KeyView, f: &mut Formatter<'_>) -> fmt::Result {
-    match view.form {
-        KeyForm::Plain => f.write_str(&view.text)?,
-        KeyForm::Text => write!(f, "{:?}", view.text)?,
-        KeyForm::Escaped => write!(f, "\"{}\"", view.text)?,
+impl fmt::Display for KeyView {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.form {
+            KeyForm::Plain => f.write_str(&self.text)?,
+            KeyForm::Text => write!(f, "{:?}", self.text)?,
+            KeyForm::Escaped => write!(f, "\"{}\"", self.text)?,
+        }
+        f.write_str(if self.truncated { "…" } else { "" })
     }
-    f.write_str(if view.truncated { "…" } else { "" })
 }
 
-pub(super) fn target(view: &LockTarget, f: &mut Formatter<'_>) -> fmt::Result {
-    match view {
-        LockTarget::Database => f.write_str("the database"),
-        LockTarget::Table { table } => write!(f, "table {}", Printable(table)),
-        LockTarget::Key { table, key } => write!(f, "key {key} of {}", Printable(table)),
-        LockTarget::BelowFirstKey { table } => {
-            write!(f, "the place before all keys of {}", Printable(table))
+impl fmt::Display for LockTarget {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            LockTarget::Database => f.write_str("the database"),
+            LockTarget::Table { table } => write!(f, "table {}", Printable(table)),
+            LockTarget::Key { table, key } => write!(f, "key {key} of {}", Printable(table)),
+            LockTarget::BelowFirstKey { table } => {
+                write!(f, "the place before all keys of {}", Printable(table))
+            }
+            LockTarget::Unknown { name } => write!(f, "a key with hash {name:016x}"),
         }
-        LockTarget::Unknown { name } => write!(f, "a key with hash {name:016x}"),
     }
 }
 
@@ -97,67 +103,75 @@ pub(crate) fn wish_of(wait: &WaitView) -> String {
     format!("{wanted} on {target}{held}, {}", purpose(*wanted, wait.held))
 }
 
-pub(super) fn wait(view: &WaitView, f: &mut Formatter<'_>) -> fmt::Result {
-    let WaitView { transaction, wanted, waited, blockers, .. } = view;
-    write!(f, "{transaction} has waited {} ms for {}", waited.as_millis(), wish_of(view))?;
-    for (place, blocker) in blockers.iter().enumerate() {
-        f.write_str(if place == 0 { "; in its way: " } else { ", and " })?;
-        let what = conflict(*wanted, blocker.mode);
-        write!(f, "{}", blocker.transaction)?;
-        if blocker.holds {
-            write!(f, " holds {what} as {}", blocker.mode)?;
-        } else {
-            write!(f, " came first for {what} as {}", blocker.mode)?;
-        }
-        if let Some(time) = blocker.held_for {
-            write!(f, " for {} ms", time.as_millis())?;
-        }
-        if let Some(time) = blocker.transaction.open_for {
-            write!(f, " (open for {} ms", time.as_millis())?;
-            match blocker.transaction.begun_at {
-                Some(at) => write!(f, ", begun at {at})")?,
-                None => f.write_char(')')?,
+impl fmt::Display for WaitView {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let WaitView { transaction, wanted, waited, blockers, .. } = self;
+        write!(f, "{transaction} has waited {} ms for {}", waited.as_millis(), wish_of(self))?;
+        for (place, blocker) in blockers.iter().enumerate() {
+            f.write_str(if place == 0 { "; in its way: " } else { ", and " })?;
+            let what = conflict(*wanted, blocker.mode);
+            write!(f, "{}", blocker.transaction)?;
+            if blocker.holds {
+                write!(f, " holds {what} as {}", blocker.mode)?;
+            } else {
+                write!(f, " came first for {what} as {}", blocker.mode)?;
+            }
+            if let Some(time) = blocker.held_for {
+                write!(f, " for {} ms", time.as_millis())?;
+            }
+            if let Some(time) = blocker.transaction.open_for {
+                write!(f, " (open for {} ms", time.as_millis())?;
+                match blocker.transaction.begun_at {
+                    Some(at) => write!(f, ", begun at {at})")?,
+                    None => f.write_char(')')?,
+                }
             }
         }
-    }
-    match view.blockers_omitted {
-        0 => Ok(()),
-        omitted => write!(f, ", and {omitted} more"),
+        match self.blockers_omitted {
+            0 => Ok(()),
+            omitted => write!(f, ", and {omitted} more"),
+        }
     }
 }
 
-pub(super) fn lock(view: &LockView, f: &mut Formatter<'_>) -> fmt::Result {
-    let LockView { transaction, target, granted, wanted, held_for, waited } = view;
-    write!(f, "{transaction}")?;
-    if let Some(granted) = granted {
-        write!(f, " has {granted} on {target}")?;
-        if let Some(time) = held_for {
-            write!(f, " for {} ms", time.as_millis())?;
+impl fmt::Display for LockView {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let LockView { transaction, target, granted, wanted, held_for, waited } = self;
+        write!(f, "{transaction}")?;
+        if let Some(granted) = granted {
+            write!(f, " has {granted} on {target}")?;
+            if let Some(time) = held_for {
+                write!(f, " for {} ms", time.as_millis())?;
+            }
         }
-    }
-    if let Some(wanted) = wanted {
-        f.write_str(if granted.is_some() { ", and has waited" } else { " has waited" })?;
-        if let Some(time) = waited {
-            write!(f, " {} ms", time.as_millis())?;
+        if let Some(wanted) = wanted {
+            f.write_str(if granted.is_some() { ", and has waited" } else { " has waited" })?;
+            if let Some(time) = waited {
+                write!(f, " {} ms", time.as_millis())?;
+            }
+            match granted {
+                Some(_) => write!(f, " for {wanted} there")?,
+                None => write!(f, " for {wanted} on {target}")?,
+            }
         }
-        match granted {
-            Some(_) => write!(f, " for {wanted} there")?,
-            None => write!(f, " for {wanted} on {target}")?,
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn lock_list(view: &LockList, f: &mut Formatter<'_>) -> fmt::Result {
-    lines(&view.locks, "no locks", f)?;
-    match view.omitted {
-        0 => Ok(()),
-        omitted => write!(f, "\nand {omitted} more"),
+        Ok(())
     }
 }
 
-pub(super) fn wait_graph(view: &WaitGraph, f: &mut Formatter<'_>) -> fmt::Result {
-    lines(&view.waits, "nobody waits for a lock", f)
+impl fmt::Display for LockList {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        lines(&self.locks, "no locks", f)?;
+        match self.omitted {
+            0 => Ok(()),
+            omitted => write!(f, "\nand {omitted} more"),
+        }
+    }
+}
+
+impl fmt::Display for WaitGraph {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        lines(&self.waits, "nobody waits for a lock", f)
+    }
 }
 
 /// One line for each, without an end of the last one.
@@ -204,11 +218,13 @@ pub(super) fn reason(view: &DeadlockView) -> String {
     }
 }
 
-pub(super) fn deadlock(view: &DeadlockView, f: &mut Formatter<'_>) -> fmt::Result {
-    let DeadlockView { cycle, victim, reason: why, .. } = view;
-    if *why == VictimReason::Deadlock {
-        write!(f, "deadlock of {}, ", cycle.len())?;
+impl fmt::Display for DeadlockView {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let DeadlockView { cycle, victim, reason: why, .. } = self;
+        if *why == VictimReason::Deadlock {
+            write!(f, "deadlock of {}, ", cycle.len())?;
+        }
+        write!(f, "transaction {victim} gave way ({})", reason(self))?;
+        cycle.iter().try_for_each(|member| write!(f, "; {member}"))
     }
-    write!(f, "transaction {victim} gave way ({})", reason(view))?;
-    cycle.iter().try_for_each(|member| write!(f, "; {member}"))
 }
