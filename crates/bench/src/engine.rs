@@ -325,10 +325,14 @@ pub trait Engine: Send + Sync {
 
     /// Called between loading and running: makes the load durable, and does what it left to do (a checkpoint) now and
     /// not while measured.
-    fn settle(&self) -> Result<(), Failure>;
+    fn settle(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// The engine's own counters, for the report.
-    fn counters(&self) -> BTreeMap<String, u64>;
+    fn counters(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
 
     /// What it does not promise although the run asks for it, in sentences; printed beside its figures.
     fn caveats(&self) -> Vec<&'static str> {
@@ -336,7 +340,9 @@ pub trait Engine: Send + Sync {
     }
 
     /// Ends it in good order.
-    fn close(&self) -> Result<(), Failure>;
+    fn close(&self) -> Result<(), Failure> {
+        self.settle()
+    }
 }
 
 /// One thread's way into an engine: where commits do not wait for the disk, a transaction may depend on the one before

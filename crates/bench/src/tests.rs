@@ -487,16 +487,8 @@ impl Engine for Failing {
         self.inner.transact(attempts, body)
     }
 
-    fn settle(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn counters(&self) -> BTreeMap<String, u64> {
         self.inner.counters()
-    }
-
-    fn close(&self) -> Result<(), Failure> {
-        Ok(())
     }
 }
 
@@ -694,16 +686,8 @@ impl Engine for Unlucky {
         self.inner.load(body)
     }
 
-    fn settle(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn counters(&self) -> BTreeMap<String, u64> {
         self.inner.counters()
-    }
-
-    fn close(&self) -> Result<(), Failure> {
-        Ok(())
     }
 }
 

@@ -137,10 +137,6 @@ impl Engine for BTreeMapEngine {
         attempts.ended(result)
     }
 
-    fn settle(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn counters(&self) -> BTreeMap<String, u64> {
         let tables = self.tables.lock();
         BTreeMap::from([("records".to_owned(), tables.iter().map(|table| table.len() as u64).sum())])
@@ -148,9 +144,5 @@ impl Engine for BTreeMapEngine {
 
     fn caveats(&self) -> Vec<&'static str> {
         vec!["nothing is durable, whatever --durability says: the commits end with the process"]
-    }
-
-    fn close(&self) -> Result<(), Failure> {
-        Ok(())
     }
 }

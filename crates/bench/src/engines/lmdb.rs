@@ -237,8 +237,4 @@ impl Engine for LmdbEngine {
         }
         caveats
     }
-
-    fn close(&self) -> Result<(), Failure> {
-        self.settle()
-    }
 }

@@ -2,7 +2,6 @@
 //! serial order.
 
 use std::{
-    collections::BTreeMap,
     ops::{Bound, ControlFlow},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
@@ -257,10 +256,6 @@ impl Engine for RedbEngine {
         self.database.begin_write().map_err(fatal)?.commit().map_err(fatal)
     }
 
-    fn counters(&self) -> BTreeMap<String, u64> {
-        BTreeMap::new()
-    }
-
     fn caveats(&self) -> Vec<&'static str> {
         match self.durability {
             Durability::Sync | Durability::Pipelined => Vec::new(),
@@ -268,9 +263,5 @@ impl Engine for RedbEngine {
                 "redb keeps lazy commits in memory: what came after the last sync, every 100 ms, is lost when the process is killed",
             ],
         }
-    }
-
-    fn close(&self) -> Result<(), Failure> {
-        self.settle()
     }
 }

@@ -118,18 +118,6 @@ mod tests {
         fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
             self.0.read(attempts, body)
         }
-
-        fn settle(&self) -> Result<(), Failure> {
-            Ok(())
-        }
-
-        fn counters(&self) -> BTreeMap<String, u64> {
-            BTreeMap::new()
-        }
-
-        fn close(&self) -> Result<(), Failure> {
-            Ok(())
-        }
     }
 
     fn run_slowly(sleep: Duration, measured: Duration) -> Report {
