@@ -4,9 +4,15 @@
 //! bytes. Transactions read and patch numbers in place; a row that is shorter than its fixed part is damage and is
 //! reported before any field is touched.
 
-use std::{marker::PhantomData, ops::Deref};
+use std::{
+    marker::PhantomData,
+    ops::{Bound, ControlFlow, Deref},
+};
 
-use crate::engine::{EngineTxn, Failure, TableIndex};
+use crate::{
+    engine::{EngineTxn, Failure, Order, TableIndex},
+    workload::VisitRow,
+};
 
 /// A table's place, name, and the least length of its rows.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +55,21 @@ impl TableSpec {
     pub(crate) fn delete(&self, txn: &mut dyn EngineTxn, key: &[u8]) -> Result<(), Failure> {
         let found = txn.delete(self.index, key)?;
         if found { Ok(()) } else { self.missing(key) }
+    }
+
+    /// Visits the rows of a range in ascending order until `visit` fails.
+    pub(crate) fn scan(
+        &self,
+        txn: &mut dyn EngineTxn,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        visit: &mut VisitRow<'_>,
+    ) -> Result<(), Failure> {
+        let mut visited = Ok(());
+        txn.scan(self.index, range, Order::Ascending, &mut |key, row| {
+            visited = self.check(key, row).and_then(|()| visit(key, row));
+            if visited.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        visited
     }
 
     /// Whether `row` has its fixed part; for rows that a scan brought.

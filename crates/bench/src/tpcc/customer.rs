@@ -1,13 +1,13 @@
 //! Finding a customer by number or by last name (2.5.2.2, 2.6.2.2).
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use super::{
     schema::{CUSTOMER_NAME, NAME_CUSTOMER_OFFSET, name_prefix},
     worker::CustomerChoice,
 };
 use crate::{
-    engine::{EngineTxn, Failure, Order},
+    engine::{EngineTxn, Failure},
     row::{key_u32, strange_key},
 };
 
@@ -28,25 +28,11 @@ impl CustomerChoice {
         // First names are letters and digits: 0xFF is above all of them.
         let end = prefix.u8(0xFF);
         found.clear();
-        let mut strange = None;
-        txn.scan(
-            CUSTOMER_NAME.index,
-            (Bound::Included(&prefix), Bound::Excluded(&end)),
-            Order::Ascending,
-            &mut |key, _| match key_u32(key, NAME_CUSTOMER_OFFSET) {
-                Some(number) => {
-                    found.push(number);
-                    ControlFlow::Continue(())
-                }
-                None => {
-                    strange = Some(strange_key(&CUSTOMER_NAME, key));
-                    ControlFlow::Break(())
-                }
-            },
-        )?;
-        if let Some(failure) = strange {
-            return Err(failure);
-        }
+        CUSTOMER_NAME.scan(txn, (Bound::Included(&prefix), Bound::Excluded(&end)), &mut |key, _| {
+            let number = key_u32(key, NAME_CUSTOMER_OFFSET);
+            found.push(number.ok_or_else(|| strange_key(&CUSTOMER_NAME, key))?);
+            Ok(())
+        })?;
         match found.len() {
             0 => Err(Failure::inconsistent(format!(
                 "no customer of district {warehouse}/{district} is called {}",

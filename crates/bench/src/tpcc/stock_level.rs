@@ -1,12 +1,12 @@
 //! StockLevel (2.8): how many items of a district's last twenty orders are low in stock; read only, about 400 rows.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use super::{
     schema::{DISTRICT, ORDER_LINE, STOCK, district, district_key, order_key, order_line, stock, stock_key},
     worker::Scratch,
 };
-use crate::engine::{EngineTxn, Order, Stop};
+use crate::engine::{EngineTxn, Stop};
 
 #[derive(Debug)]
 pub(super) struct StockLevelInput {
@@ -24,25 +24,10 @@ impl StockLevelInput {
         let end = order_key(self.home, self.district, next);
         let items = &mut scratch.numbers;
         items.clear();
-        let mut short = None;
-        txn.scan(
-            ORDER_LINE.index,
-            (Bound::Included(&first), Bound::Excluded(&end)),
-            Order::Ascending,
-            &mut |key, line| match ORDER_LINE.check(key, line) {
-                Ok(()) => {
-                    items.push(order_line::ITEM.get(line));
-                    ControlFlow::Continue(())
-                }
-                Err(failure) => {
-                    short = Some(failure);
-                    ControlFlow::Break(())
-                }
-            },
-        )?;
-        if let Some(failure) = short {
-            return Err(failure.into());
-        }
+        ORDER_LINE.scan(txn, (Bound::Included(&first), Bound::Excluded(&end)), &mut |_, line| {
+            items.push(order_line::ITEM.get(line));
+            Ok(())
+        })?;
         items.sort_unstable();
         items.dedup();
 
