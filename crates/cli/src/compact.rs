@@ -1,8 +1,8 @@
 //! `foreshore compact` and `foreshore drop`.
 
-use std::{io, io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{io, io::IsTerminal, ops::ControlFlow, path::PathBuf, process::ExitCode};
 
-use foreshore::{CompactReport, Database};
+use foreshore::Database;
 use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
@@ -167,13 +167,13 @@ fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
     let bar =
         if shown && io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     let report = db.compact_with(|report| {
-        let CompactReport { leaves_merged, pages_moved, .. } = report;
         bar.set_message(format!(
             "compacting: {} leaves merged, {} pages moved",
-            HumanCount(*leaves_merged),
-            HumanCount(*pages_moved)
+            HumanCount(report.leaves_merged),
+            HumanCount(report.pages_moved)
         ));
         bar.tick();
+        ControlFlow::Continue(())
     });
     bar.finish_and_clear();
     let report = report?;

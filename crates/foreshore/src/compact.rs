@@ -1,13 +1,14 @@
 //! Giving space back: dropping tables, and compacting what is left.
 
+use std::ops::ControlFlow;
+
 use foreshore_env::time::Duration;
-use foreshore_txn::DROP_WAIT;
+use foreshore_txn::{CompactReport, DROP_WAIT};
 
 use crate::{
     database::Database,
     error::{Error, Result},
     nested,
-    report::CompactReport,
 };
 
 impl Database {
@@ -76,15 +77,19 @@ impl Database {
     /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays done, and is
     /// sound.
     pub fn compact(&self) -> Result<CompactReport> {
-        self.compact_with(|_| {})
+        self.compact_with(|_| ControlFlow::Continue(()))
     }
 
-    /// [`Database::compact`], with a look at what it has done so far after each small step.
+    /// As [`Database::compact`]; `progress` is called after each small step with what was done so far, and may stop the
+    /// compaction: what was done stays done, and the file is cut as far as that goes.
     ///
     /// # Errors
     /// As [`Database::compact`].
-    pub fn compact_with(&self, mut progress: impl FnMut(&CompactReport)) -> Result<CompactReport> {
-        let report = self.engine().compact(&mut |report| progress(&CompactReport::of(report)));
-        Ok(CompactReport::of(&report.map_err(|error| Error::from_operation(error, self.inner()))?))
+    pub fn compact_with(
+        &self,
+        mut progress: impl FnMut(CompactReport) -> ControlFlow<()>,
+    ) -> Result<CompactReport> {
+        let report = self.engine().compact(&mut progress);
+        report.map_err(|error| Error::from_operation(error, self.inner()))
     }
 }

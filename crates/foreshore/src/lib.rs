@@ -255,9 +255,9 @@ pub use foreshore_base::{
 };
 pub use foreshore_orthrus::{Role as PartitionRole, ThreadStats as PartitionThread};
 pub use foreshore_txn::{
-    BackupProgress, BackupReport, DeadlockPolicy, DigestKind, Direction, Durability, EarlyLockRelease,
-    FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode,
-    LockTableKind, LogFullPolicy, LogInsert, Mode, PreparedTransaction, ReadMode, RecoveryPhase,
+    BackupProgress, BackupReport, CompactReport, DeadlockPolicy, DigestKind, Direction, Durability,
+    EarlyLockRelease, FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode,
+    LockMode, LockTableKind, LogFullPolicy, LogInsert, Mode, PreparedTransaction, ReadMode, RecoveryPhase,
     RecoveryProgress, TransitKind, TranslationKind, VictimPolicy, VictimReason,
 };
 
@@ -269,7 +269,7 @@ pub use crate::{
     plan::{Execution, Plan},
     range::{Cursor, KeyRange, Range, Reads},
     read::ReadTransaction,
-    report::{CompactReport, Stats, VerifyReport},
+    report::{Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},
     salvage::{KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvageTable, SalvagedRows},
     submit::{Procedure, Serving, Submitted, WaitError},

@@ -226,45 +226,6 @@ stats! {
     partitioned_moves_to_execution: |stats| stats.partitions.to_execution,
 }
 
-/// What [`Database::compact`](crate::Database::compact) has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CompactReport {
-    /// Pages in the data file before.
-    pub pages_before: u64,
-    /// Pages in the data file now; 0 until the end.
-    pub pages_after: u64,
-    /// Bytes of the data file that held nothing, before.
-    pub fragmented_bytes_before: u64,
-    /// Bytes of the data file that hold nothing now; 0 until the end.
-    pub fragmented_bytes_after: u64,
-    /// Leaves that were merged into their neighbours.
-    pub leaves_merged: u64,
-    /// Pages that moved.
-    pub pages_moved: u64,
-    /// Pages that should have moved and did not, because somebody used their table.
-    pub pages_left: u64,
-    /// Dropped tables whose pages were not free when it ended: see [`Stats::tables_dropped`] and
-    /// [`Stats::tables_stuck`].
-    pub dropped_left: u64,
-}
-
-impl CompactReport {
-    pub(crate) fn of(report: &foreshore_txn::CompactReport) -> CompactReport {
-        let bytes = |pages: u64| pages * foreshore_base::limits::PAGE_BYTES as u64;
-        CompactReport {
-            pages_before: report.pages_before,
-            pages_after: report.pages_after,
-            fragmented_bytes_before: bytes(report.free_before),
-            fragmented_bytes_after: bytes(report.free_after),
-            leaves_merged: report.leaves_merged,
-            pages_moved: report.pages_moved,
-            pages_left: report.pages_left,
-            dropped_left: report.dropped_left,
-        }
-    }
-}
-
 /// What [`Database::verify`](crate::Database::verify) found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

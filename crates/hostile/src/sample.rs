@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -104,6 +105,7 @@ impl Sample {
                 db.transact(|tx| tx.put(ROWS, 999_999, &[1; 50][..])).expect("a sound disk");
                 left = Some(disk.after_crash(CrashMode::KeepAll));
             }
+            ControlFlow::Continue(())
         });
         compacted.expect("a sound disk");
         let left = left.expect("pages that can be moved");

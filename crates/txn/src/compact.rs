@@ -6,9 +6,9 @@
 //! What others have in use is left where it is; the report says how much that is. Nobody waits for a compaction, but
 //! for a moment those who use a table whose root moves.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
-use foreshore_base::{PageId, StorageError, TableId};
+use foreshore_base::{PageId, StorageError, TableId, limits::PAGE_BYTES};
 use foreshore_btree::{BTree, Relocated, Session, TreeError};
 use foreshore_env::{
     sync::Arc,
@@ -42,40 +42,44 @@ const REAPER_LOOK: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactReport {
-    /// Pages of the data file before.
+    /// Pages in the data file before.
     pub pages_before: u64,
-    /// Pages of the data file after.
+    /// Pages in the data file now; 0 until the end.
     pub pages_after: u64,
-    /// Pages that held nothing, before.
-    pub free_before: u64,
-    /// Pages that hold nothing, after.
-    pub free_after: u64,
+    /// Bytes of the data file that held nothing, before.
+    pub fragmented_bytes_before: u64,
+    /// Bytes of the data file that hold nothing now; 0 until the end.
+    pub fragmented_bytes_after: u64,
     /// Leaves that were merged into their neighbours.
     pub leaves_merged: u64,
     /// Pages that moved.
     pub pages_moved: u64,
     /// Pages that should have moved and did not, because somebody used their table.
     pub pages_left: u64,
-    /// Dropped tables whose pages were not free when it ended, and so could not be used: see
-    /// [`EngineStats::tables_stuck`](crate::EngineStats::tables_stuck), or try again later.
+    /// Dropped tables whose pages were not free when it ended, and so could not be used: the counters of the database
+    /// say of how many they cannot be freed; of the others they are a little later.
     pub dropped_left: u64,
 }
 
-/// Compacts the database; `progress` is told after each slice.
+/// Compacts the database; `progress` is told after each slice, and may stop it.
 pub(crate) fn compact(
     engine: &Arc<Engine>,
-    progress: &mut dyn FnMut(&CompactReport),
+    progress: &mut dyn FnMut(CompactReport) -> ControlFlow<()>,
 ) -> Result<CompactReport, TxnError> {
     let core = engine.core();
     let _one_at_a_time = core.file_end.compact(&core.life)?;
-    let (pages, free) = (core.pool.page_count(), core.pool.free_page_count()?);
-    let report = CompactReport { pages_before: pages, free_before: free, ..CompactReport::default() };
-    let mut work = Work { engine, report, progress };
+    let free = || core.pool.free_page_count().map(|pages| pages * PAGE_BYTES as u64);
+    let report = CompactReport {
+        pages_before: core.pool.page_count(),
+        fragmented_bytes_before: free()?,
+        ..CompactReport::default()
+    };
+    let mut work = Work { engine, report, progress, stopped: false };
     await_reaper(core)?;
     work.merge_leaves()?;
     work.move_pages()?;
     work.report.pages_after = core.pool.page_count();
-    work.report.free_after = core.pool.free_page_count()?;
+    work.report.fragmented_bytes_after = free()?;
     work.report.dropped_left = core.catalog.dropped().len() as u64;
     Ok(work.report)
 }
@@ -95,7 +99,9 @@ fn await_reaper(core: &Core) -> Result<(), TxnError> {
 struct Work<'e> {
     engine: &'e Arc<Engine>,
     report: CompactReport,
-    progress: &'e mut dyn FnMut(&CompactReport),
+    progress: &'e mut dyn FnMut(CompactReport) -> ControlFlow<()>,
+    /// Nothing more is merged or moved.
+    stopped: bool,
 }
 
 impl<'e> Work<'e> {
@@ -119,7 +125,7 @@ impl<'e> Work<'e> {
         txn.commit(Durability::Lazy)?;
         let core = self.core();
         core.note_log_growth(core.log.tail());
-        (self.progress)(&self.report);
+        self.stopped |= (self.progress)(self.report).is_break();
         Ok(())
     }
 
@@ -138,24 +144,25 @@ impl<'e> Work<'e> {
     /// Walks over a tree, unless it is a table that a transaction has for itself.
     fn merge_leaves_of(&mut self, tree: &BTree, table: Option<&TableInfo>) -> Result<(), TxnError> {
         let mut from = None;
-        loop {
+        while !self.stopped {
             let mut txn = self.slice()?;
             if !enter(&mut txn, tree.table(), table)? {
                 return self.end(txn);
             }
             let condensed = tree.condense(&txn.session, from.as_deref(), SLICE);
+            self.report.leaves_merged += condensed.as_ref().map_or(0, |condensed| condensed.merged);
             self.end(txn)?;
             match condensed {
                 Ok(condensed) => {
-                    self.report.leaves_merged += condensed.merged;
                     from = condensed.next;
                     if from.is_none() {
-                        return Ok(());
+                        break;
                     }
                 }
                 Err(error) => self.make_room(error)?,
             }
         }
+        Ok(())
     }
 
     /// After a full log: a checkpoint has made room, or the error stands. Any other error stands; a wait that was over
@@ -169,6 +176,9 @@ impl<'e> Work<'e> {
 
     fn move_pages(&mut self) -> Result<(), TxnError> {
         let core = self.core();
+        if self.stopped {
+            return Ok(());
+        }
         if !core.may_checkpoint() {
             // Nothing could be cut at the end.
             return Err(core.log.full().into());
@@ -180,6 +190,9 @@ impl<'e> Work<'e> {
         let mut roots = Vec::new();
         let pages = compaction.pages_above()?;
         for slice in pages.chunks(SLICE) {
+            if self.stopped {
+                break;
+            }
             let mut txn = self.slice()?;
             for page in slice {
                 match self.move_page(&mut txn, &mut compaction, &tables, *page)? {
@@ -198,6 +211,9 @@ impl<'e> Work<'e> {
         let by_root: BTreeMap<PageId, &TableInfo> =
             tables.values().map(|table| (table.tree().root(), table)).collect();
         for root in roots {
+            if self.stopped {
+                break;
+            }
             let moved = by_root.get(&root).map(|table| self.move_root(&mut compaction, table)).transpose()?;
             let count =
                 if moved == Some(true) { &mut self.report.pages_moved } else { &mut self.report.pages_left };
@@ -315,7 +331,12 @@ mod tests {
     fn a_wait_for_room_in_the_log_that_is_over_is_a_time_out() {
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
         let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
-        let work = Work { engine: &engine, report: CompactReport::default(), progress: &mut |_| {} };
+        let work = Work {
+            engine: &engine,
+            report: CompactReport::default(),
+            progress: &mut |_| ControlFlow::Continue(()),
+            stopped: false,
+        };
         let ended = work.make_room(StorageError::WaitEnded { page: PageId(1), cancelled: false });
         assert!(matches!(ended, Err(TxnError::Lock(LockError::Timeout(_)))), "{ended:?}");
         engine.close().unwrap();
@@ -340,7 +361,12 @@ mod tests {
             }
             thread::sleep(Duration::ZERO);
         }
-        let mut work = Work { engine: &engine, report: CompactReport::default(), progress: &mut |_| {} };
+        let mut work = Work {
+            engine: &engine,
+            report: CompactReport::default(),
+            progress: &mut |_| ControlFlow::Continue(()),
+            stopped: false,
+        };
         let moved = work.move_root(&mut compaction, &table);
         disk.hold_syncs(false);
         assert!(matches!(moved, Ok(false)), "{moved:?}");

@@ -255,7 +255,7 @@ impl Engine {
 
     /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free
     /// ones before, and cuts the file. What others have in use stays where it is. `progress` is told after each of many
-    /// small steps. One at a time; a second one waits for the first, and for a backup that copies pages, a minute at
+    /// small steps, and may stop it: what was done stays done, and the file is cut as far as that goes. One at a time; a second one waits for the first, and for a backup that copies pages, a minute at
     /// most.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl Engine {
     /// What was done until an error stays done, and is sound.
     pub fn compact(
         self: &Arc<Engine>,
-        progress: &mut dyn FnMut(&CompactReport),
+        progress: &mut dyn FnMut(CompactReport) -> ControlFlow<()>,
     ) -> Result<CompactReport, TxnError> {
         self.core.check_open()?;
         self.core.check_writable()?;

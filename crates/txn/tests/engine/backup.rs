@@ -18,7 +18,8 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{Durability, Engine, LogHolder, Salvage, SalvageSource, TableInfo, TxnError};
 
 use crate::{
-    assert_sound, begin, directory, get, matrix::modes, open, open_with, probe::Probe, put, read_all, tiny,
+    assert_sound, begin, directory, get, go_on, matrix::modes, open, open_with, probe::Probe, put, read_all,
+    tiny,
 };
 
 const KEYS: [&[u8]; 5] = [b"a", b"f", b"m", b"s", b"z"];
@@ -30,10 +31,6 @@ fn target() -> &'static Path {
 fn open_target(disk: &FaultyDisk, path: &Path) -> Result<Arc<Engine>, StorageError> {
     // As most would open it: where nothing says that a backup was begun, a database is made.
     Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, path, &tiny())
-}
-
-fn go_on<T>(_: T) -> ControlFlow<()> {
-    ControlFlow::Continue(())
 }
 
 /// A database whose transactions write the same number under several keys, and something else beside.
@@ -487,7 +484,8 @@ fn a_backup_and_a_compaction_call_each_other_and_nobody_hangs() {
             if copies < 4 {
                 engine.backup(&PathBuf::from(format!("/copy {copies}")), &mut go_on).unwrap();
             }
-            busy(engine.compact(&mut |_| {}).map(drop), "another compaction");
+            busy(engine.compact(&mut go_on).map(drop), "another compaction");
+            go_on(())
         })
         .unwrap();
     assert!(copies > 2, "{copies}");
@@ -496,7 +494,7 @@ fn a_backup_and_a_compaction_call_each_other_and_nobody_hangs() {
         .backup(target(), &mut |_| {
             // It copies pages first, and then its log, when it is in nobody's way.
             if refused == 0 {
-                busy(engine.compact(&mut |_| {}).map(drop), "a backup");
+                busy(engine.compact(&mut go_on).map(drop), "a backup");
                 refused += 1;
                 engine.backup(Path::new("/copy in between"), &mut go_on).unwrap();
             }
@@ -504,7 +502,7 @@ fn a_backup_and_a_compaction_call_each_other_and_nobody_hangs() {
         })
         .unwrap();
     assert_eq!(refused, 1);
-    engine.compact(&mut |_| {}).unwrap();
+    engine.compact(&mut go_on).unwrap();
     for path in ["/copy 1", "/copy 3", "/copy in between", "/backup"] {
         let copy = open_target(&disk, Path::new(path)).unwrap();
         assert_eq!(number(&copy, path), 199);
@@ -527,7 +525,7 @@ fn a_compaction_waits_for_a_backup_of_another_thread() {
                 // Called first when a part of the pages is copied, and then more often.
                 compaction.get_or_insert_with(|| {
                     let compaction = scope.spawn(move || {
-                        engine.compact(&mut |_| {}).unwrap();
+                        engine.compact(&mut go_on).unwrap();
                         assert!(copied.load(Ordering::SeqCst), "it has not waited");
                     });
                     thread::sleep(foreshore_env::time::Duration::from_millis(50));

@@ -1,6 +1,6 @@
 //! Compacting: space comes back while the database is used, and no crash loses or leaks a page.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 use foreshore_base::PageId;
 use foreshore_env::{
@@ -16,7 +16,9 @@ use foreshore_env::{
 use foreshore_testkit::{CrashMode, FaultyDisk, Running};
 use foreshore_txn::{CompactReport, Durability, Engine, EngineOptions, IntentMode, PoolOptions, TableInfo};
 
-use crate::{assert_sound, begin, directory, get, open, open_with, probe::Probe, read_all, scan, tiny};
+use crate::{
+    assert_sound, begin, directory, get, go_on, open, open_with, probe::Probe, read_all, scan, tiny,
+};
 
 /// Small nodes, and frames enough that nothing is written but by checkpoints.
 fn roomy() -> EngineOptions {
@@ -24,9 +26,9 @@ fn roomy() -> EngineOptions {
 }
 
 fn compact(engine: &Arc<Engine>) -> CompactReport {
-    let report = engine.compact(&mut |_| {}).unwrap();
+    let report = engine.compact(&mut go_on).unwrap();
     assert_eq!(report.pages_after, engine.pool().page_count());
-    assert_eq!(report.free_after, engine.pool().free_page_count().unwrap());
+    assert_eq!(report.fragmented_bytes_after, engine.pool().free_page_count().unwrap() * 8192);
     report
 }
 
@@ -70,7 +72,8 @@ fn what_was_deleted_gives_its_space_back() {
     let report = compact(&engine);
     assert!(report.pages_moved > 50 && report.pages_left == 0, "{report:?}");
     assert!(report.pages_after * 10 < report.pages_before * 8, "{report:?}");
-    assert!(report.free_after < report.free_before && report.free_after < 64, "{report:?}");
+    let CompactReport { fragmented_bytes_before: before, fragmented_bytes_after: after, .. } = report;
+    assert!(after < before && after < 64 * 8192, "{report:?}");
     assert_eq!(file_pages(&disk), report.pages_after);
     assert!(read_all(&engine).unwrap() == content);
     assert_sound(&engine, "compacted");
@@ -87,6 +90,32 @@ fn what_was_deleted_gives_its_space_back() {
     let engine = open(&disk).unwrap();
     assert!(read_all(&engine).unwrap() == content);
     assert_sound(&engine, "opened again");
+}
+
+/// At its first step, among leaves, and among pages that move: what was done stays, nothing else is, and the file is cut.
+#[test]
+fn a_compaction_that_is_stopped_has_done_what_it_has_done() {
+    let engine = open_with(&FaultyDisk::new(), &roomy()).unwrap();
+    let table = fill(&engine, "table", 0..1500);
+    delete(&engine, &table, (0..1500).filter(|row| row % 9 != 0));
+    let content = read_all(&engine).unwrap();
+    let stopped_when = |enough: fn(CompactReport) -> bool| {
+        let mut steps_beyond = 0;
+        let report = engine.compact(&mut |report| {
+            steps_beyond += u32::from(enough(report));
+            if enough(report) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(steps_beyond, 1);
+        assert!(read_all(&engine).unwrap() == content);
+        assert_sound(&engine, "stopped");
+        report.unwrap()
+    };
+    let nothing = stopped_when(|_| true);
+    assert_eq!((nothing.leaves_merged, nothing.pages_moved), (0, 0));
+    let merged = stopped_when(|report| report.leaves_merged > 0);
+    assert_eq!((merged.pages_moved, merged.pages_after), (0, nothing.pages_before));
+    let moved = stopped_when(|report| report.pages_moved > 0);
+    assert!(moved.pages_after < moved.pages_before, "{moved:?}");
 }
 
 /// Leaves that are two fifths full become fewer, though nobody who deleted there thought them empty enough.
@@ -286,7 +315,7 @@ fn a_database_is_compacted_while_it_is_used() {
         let is_enough = |moved| start.elapsed() >= Duration::from_millis(1500) && moved > 20;
         while rounds < 5 || (!is_enough(moved) && start.elapsed() < Duration::from_secs(120)) {
             // Others change the counts of pages meanwhile, so nothing is compared here.
-            moved += engine.compact(&mut |_| {}).unwrap().pages_moved;
+            moved += engine.compact(&mut go_on).unwrap().pages_moved;
             rounds += 1;
         }
         drop(guard);
@@ -302,7 +331,7 @@ fn a_database_is_compacted_while_it_is_used() {
     txn.commit(Durability::Sync).unwrap();
     assert_sound(&engine, "at the end");
     let report = compact(&engine);
-    assert!(report.free_after < 64, "{report:?}");
+    assert!(report.fragmented_bytes_after < 64 * 8192, "{report:?}");
     let mut pages: Vec<PageId> = Vec::new();
     engine.pool().visit_allocated(&mut |page| pages.push(page)).unwrap();
     assert!(pages.iter().all(|page| u64::from(page.0) < report.pages_after));

@@ -13,7 +13,7 @@ use foreshore_env::{
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{Durability, Engine, EngineOptions, IntentMode, LockError, TableInfo, TxnError};
 
-use crate::{assert_sound, begin, directory, get, open, open_with, probe::Probe, put, scan, tiny};
+use crate::{assert_sound, begin, directory, get, go_on, open, open_with, probe::Probe, put, scan, tiny};
 
 /// Waits until the pages of all dropped tables are free.
 fn reaped(engine: &Arc<Engine>) {
@@ -68,7 +68,7 @@ fn a_dropped_table_gives_all_its_pages_back() {
         // The overflow table keeps a few nearly empty nodes: more where the check came between, for whose sake ghosts
         // had to stay. What no tree has stays allocated in a compaction, too.
         if allocated(&engine).len() > before + 8 {
-            engine.compact(&mut |_| {}).unwrap();
+            engine.compact(&mut go_on).unwrap();
         }
         assert!(
             allocated(&engine).len() <= before + 8,
@@ -223,7 +223,7 @@ fn long_values_of_a_leaf_that_are_larger_than_the_log_are_freed() {
     assert_sound_with_users(&engine);
     reaped(&engine);
     // In so short a log there was not always room for the ghosts.
-    engine.compact(&mut |_| {}).unwrap();
+    engine.compact(&mut go_on).unwrap();
     assert!(before > 150 && allocated(&engine).len() < 20, "{before} to {}", allocated(&engine).len());
     assert_sound(&engine, "at the end");
 }
@@ -333,7 +333,7 @@ fn a_damaged_page_keeps_the_pages_of_its_own_table_only() {
         assert!(allocated(&engine).len() + 40 < before, "the good table's pages are free");
         let report = engine.verify().unwrap();
         assert!(report.problems.iter().any(|problem| problem.contains(&damaged.to_string())));
-        let report = engine.compact(&mut |_| {}).unwrap();
+        let report = engine.compact(&mut go_on).unwrap();
         assert_eq!(report.dropped_left, 1);
         // Others are dropped and freed as ever.
         fill(&engine, "more", 50);

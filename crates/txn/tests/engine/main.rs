@@ -28,7 +28,10 @@ mod transactions;
 mod unlocked;
 mod verify;
 
-use std::{ops::Bound, path::Path};
+use std::{
+    ops::{Bound, ControlFlow},
+    path::Path,
+};
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
@@ -69,6 +72,11 @@ fn tiny() -> EngineOptions {
         node_capacity: 4,
         ..EngineOptions::default()
     }
+}
+
+/// What is told of progress and stops nothing.
+fn go_on<T>(_: T) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 fn open_with(disk: &FaultyDisk, options: &EngineOptions) -> Result<Arc<Engine>> {
