@@ -19,7 +19,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_orthrus::Partitions;
-use foreshore_txn::{Engine, LockManager, Txn, TxnError, VERIFY_WAIT};
+use foreshore_txn::{Engine, LockManager, LogRetention, Txn, TxnError, VERIFY_WAIT};
 
 use crate::{
     admission::Admission,
@@ -30,7 +30,6 @@ use crate::{
     pipeline::Pipeline,
     plan::{Execution, Plan, Planner, Steps},
     report::{Stats, VerifyReport},
-    retention::LogRetention,
     table::{TableCache, TableDescription},
     transact::{self, PlaceQueue, Session, TransactOptions},
     transaction::Transaction,
@@ -307,9 +306,9 @@ impl Database {
     /// that opened the database.
     pub fn log_retention(&self) -> LogRetention {
         if self.engine().is_forked() {
-            return LogRetention { used_bytes: 0, work_bytes: 0, capacity_bytes: 0, holders: Vec::new() };
+            return LogRetention::default();
         }
-        LogRetention::of(self.inner.engine.log_retention())
+        self.inner.engine.log_retention()
     }
 
     /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space

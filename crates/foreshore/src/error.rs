@@ -9,13 +9,11 @@ use std::{error, io, path::PathBuf};
 
 use foreshore_base::CorruptionSite;
 use foreshore_env::sync::Arc;
+use foreshore_txn::LogHolder;
 
 pub use lock::RefusedLock;
 
-use crate::{
-    retention::{LogHolder, RAISE_LOG, by_whom},
-    view::DeadlockView,
-};
+use crate::view::DeadlockView;
 
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -318,7 +316,7 @@ pub enum Error {
     /// The log has reached its cap, and an open transaction or a dirty page needs all of it.
     #[error(
         "the log is full: {used_bytes} of {capacity_bytes} bytes are needed{}",
-        by_whom(holder.as_deref(), *is_own)
+        advice::by_whom(holder.as_deref(), *is_own)
     )]
     LogFull {
         /// Bytes that must be kept.
@@ -336,7 +334,7 @@ pub enum Error {
     /// to give it up.
     #[error(
         "the transaction was ended because it held most of a full log; keep transactions short, or {}",
-        RAISE_LOG
+        advice::RAISE_LOG
     )]
     LogHeld,
     /// All of the buffer pool is in use at the same time, or changed and cannot be written.

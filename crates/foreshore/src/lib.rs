@@ -239,7 +239,6 @@ mod plan;
 mod range;
 mod read;
 mod report;
-mod retention;
 mod salvage;
 mod submit;
 mod table;
@@ -257,8 +256,10 @@ pub use foreshore_orthrus::{Role as PartitionRole, ThreadStats as PartitionThrea
 pub use foreshore_txn::{
     BackupProgress, BackupReport, CompactReport, DeadlockPolicy, DigestKind, Direction, Durability,
     EarlyLockRelease, FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode,
-    LockMode, LockTableKind, LogFullPolicy, LogInsert, Mode, PreparedTransaction, ReadMode, RecoveryPhase,
-    RecoveryProgress, TransitKind, TranslationKind, VictimPolicy, VictimReason,
+    LockMode, LockTableKind, LogFullPolicy, LogHold, LogHolder, LogInsert, LogRetention, Mode,
+    PreparedTransaction, ReadMode, RecoveryPhase, RecoveryProgress, TransitKind, TranslationKind,
+    VictimPolicy, VictimReason,
+    lock::{BlockerView, TransactionView},
 };
 
 pub use crate::{
@@ -270,7 +271,6 @@ pub use crate::{
     range::{Cursor, KeyRange, Range, Reads},
     read::ReadTransaction,
     report::{Stats, VerifyReport},
-    retention::{LogHold, LogHolder, LogRetention},
     salvage::{KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvageTable, SalvagedRows},
     submit::{Procedure, Serving, Submitted, WaitError},
     table::{TableDefinition, TableDescription, TableLock},
@@ -278,8 +278,8 @@ pub use crate::{
     transaction::{CancelHandle, Savepoint, Transaction, TransactionAge},
     value::{Value, ValueDecodeError},
     view::{
-        BlockerView, DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_BLOCKERS_SHOWN,
-        MAX_LOCKS_SHOWN, TransactionView, WaitGraph, WaitView,
+        DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_BLOCKERS_SHOWN, MAX_LOCKS_SHOWN,
+        WaitGraph, WaitView,
     },
 };
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use foreshore_base::key::Key;
+use foreshore_base::{TxnId, key::Key};
 use foreshore_txn::Direction;
 
 use crate::{
@@ -270,7 +270,7 @@ impl ReadTransaction<'_> {
     }
 
     /// As [`Transaction::id`].
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> TxnId {
         self.tx.id()
     }
 }

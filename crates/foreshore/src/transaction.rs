@@ -11,7 +11,7 @@ mod waiting;
 
 use std::borrow::Borrow;
 
-use foreshore_base::key::Key;
+use foreshore_base::{TxnId, key::Key};
 use foreshore_env::{Handle, sync::Arc};
 use foreshore_txn::{CancelToken, TableInfo, Txn, TxnError};
 
@@ -298,8 +298,8 @@ impl Transaction {
 
     /// Its number. Numbers ascend in the order in which transactions began, but for those of readers without locks
     /// ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and are not used again while the database is open.
-    pub fn id(&self) -> u64 {
-        self.asker.txn.id().0
+    pub fn id(&self) -> TxnId {
+        self.asker.txn.id()
     }
 
     /// Its age, for [`TransactOptions::age`](crate::TransactOptions::age) of the transaction that begins the same work

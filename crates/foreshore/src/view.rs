@@ -9,32 +9,16 @@ mod keys;
 mod names;
 mod text;
 
-use std::panic::Location;
-
 use foreshore_base::TxnId;
-use foreshore_env::{sync::Arc, time::Duration};
-use foreshore_txn::{LockMode, MAX_BLOCKERS, VictimReason};
+use foreshore_env::time::Duration;
+use foreshore_txn::{
+    LockMode, MAX_BLOCKERS, VictimReason,
+    lock::{BlockerView, TransactionView},
+};
 
 use crate::database::Database;
 pub(crate) use names::Names;
 pub(crate) use text::wish_of;
-
-/// A transaction, in a view.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct TransactionView {
-    /// [`Transaction::id`](crate::Transaction::id).
-    pub id: u64,
-    /// [`TransactOptions::label`](crate::TransactOptions::label).
-    pub label: Option<Arc<str>>,
-    /// [`TransactOptions::priority`](crate::TransactOptions::priority); `None` if it has ended while the view was made.
-    /// As text and in JSON it is there if it is not 0.
-    pub priority: Option<i8>,
-    /// The call of [`Database::begin`] or [`Database::transact`] that it comes from; `None` as above.
-    pub begun_at: Option<&'static Location<'static>>,
-    /// How long it has been open.
-    pub open_for: Option<Duration>,
-}
 
 /// A key, in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,20 +125,6 @@ pub struct WaitView {
     pub blockers_omitted: usize,
 }
 
-/// Who is in the way of a waiter.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct BlockerView {
-    /// Who.
-    pub transaction: TransactionView,
-    /// The mode that conflicts.
-    pub mode: LockMode,
-    /// Whether it has the lock in this mode; otherwise it waits for it, and came first.
-    pub holds: bool,
-    /// How long it has had the lock; with [`Options::lock_notes`](crate::Options::lock_notes), for keys.
-    pub held_for: Option<Duration>,
-}
-
 /// Everybody who waits for a lock. Made by [`Database::waits_for`]. Shown as text, a line for each, as [`WaitView`] is.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -172,7 +142,7 @@ pub struct DeadlockView {
     /// is not a deadlock, only what the victim waited for, with the first eight of those in its way.
     pub cycle: Vec<WaitView>,
     /// Who gave way.
-    pub victim: u64,
+    pub victim: TxnId,
     /// Why it had to.
     pub reason: VictimReason,
     /// The transaction that the reason names.
@@ -224,20 +194,20 @@ impl Database {
 
     /// The transactions that wait for a lock ([`Transaction::id`](crate::Transaction::id)), each with the number of the
     /// wait that it is in ([`WaitView::number`]): for those who look often. Takes no lock and no latch.
-    pub fn waiters(&self) -> Vec<(u64, u64)> {
+    pub fn waiters(&self) -> Vec<(TxnId, u64)> {
         if self.engine().is_forked() {
             return Vec::new();
         }
-        self.lock_manager().waiters().into_iter().map(|(txn, number)| (txn.0, number)).collect()
+        self.lock_manager().waiters()
     }
 
     /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits
     /// for, and who has it. `None` if it waits for no lock.
-    pub fn explain_wait(&self, transaction: u64) -> Option<WaitView> {
+    pub fn explain_wait(&self, transaction: TxnId) -> Option<WaitView> {
         if self.engine().is_forked() {
             return None;
         }
-        let wait = self.lock_manager().wait_of(TxnId(transaction))?;
+        let wait = self.lock_manager().wait_of(transaction)?;
         Some(Names::of(self).wait(wait))
     }
 

@@ -8,6 +8,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
 use crate::deadlock::write_transaction;
+use crate::view::{BlockerView, TransactionView};
 use crate::{DeadlockEdge, DeadlockReport, IntentMode, Mode};
 
 /// A mode of either kind of lock.
@@ -37,6 +38,7 @@ impl fmt::Display for LockMode {
 
 /// A transaction that stands in the way of a request: it holds a lock, or has asked for it earlier.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The transaction.
     pub txn: TxnId,
@@ -46,6 +48,14 @@ pub struct Holder {
     pub priority: Option<i8>,
     /// The mode that conflicts.
     pub mode: LockMode,
+}
+
+impl From<&BlockerView> for Holder {
+    fn from(blocker: &BlockerView) -> Holder {
+        let BlockerView { transaction, mode, .. } = blocker;
+        let TransactionView { id, label, priority, .. } = transaction;
+        Holder { txn: *id, label: label.clone(), priority: *priority, mode: *mode }
+    }
 }
 
 impl fmt::Display for Holder {

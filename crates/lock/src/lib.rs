@@ -42,5 +42,5 @@ pub use options::{
 pub use owner::{LockOwner, crowd::Crowd};
 pub use partitioner::Partitioner;
 pub use stats::LockStats;
-pub use view::{BlockerView, LockTarget, LockView, MAX_BLOCKERS, TxnView, WaitView};
+pub use view::{BlockerView, LockTarget, LockView, MAX_BLOCKERS, TransactionView, WaitView};
 pub use wait::{CancelToken, NAP, WaitPolicy};

@@ -28,7 +28,7 @@ use crate::slot::{Identity, Slot, SlotId, Subject, WaitDescription, WaitWord};
 use crate::table::{SeenRequest, obstructs};
 use known::Known;
 pub(crate) use notes::Notes;
-pub use transaction::TxnView;
+pub use transaction::TransactionView;
 
 /// Those in the way of one waiter that a view shows. With as many waiters as there can be, each behind all before it, a
 /// view of all of them would be hundreds of megabytes.
@@ -56,7 +56,7 @@ pub enum LockTarget {
 #[non_exhaustive]
 pub struct LockView {
     /// Whose.
-    pub txn: TxnView,
+    pub transaction: TransactionView,
     /// On what.
     pub target: LockTarget,
     /// The mode that it has.
@@ -74,7 +74,7 @@ pub struct LockView {
 #[non_exhaustive]
 pub struct WaitView {
     /// Who waits.
-    pub txn: TxnView,
+    pub transaction: TransactionView,
     /// For what.
     pub target: LockTarget,
     /// The mode that it waits for.
@@ -97,12 +97,12 @@ pub struct WaitView {
 #[non_exhaustive]
 pub struct BlockerView {
     /// Who.
-    pub txn: TxnView,
+    pub transaction: TransactionView,
     /// The mode that conflicts.
     pub mode: LockMode,
     /// Whether it holds that mode; otherwise it waits for it, and came first.
     pub holds: bool,
-    /// How long it has had the lock, if it keeps notes.
+    /// How long it has had the lock; of keys only if it keeps notes (the facade's option `lock_notes`).
     pub held_for: Option<Duration>,
 }
 
@@ -169,7 +169,7 @@ impl LockManager {
             for (table, mode) in held {
                 let wait = waiting(before.txn, table);
                 add(LockView {
-                    txn: TxnView::of(&before, now),
+                    transaction: TransactionView::of(&before, now),
                     target: LockTarget::Table(table),
                     granted: Some(LockMode::Table(mode)),
                     wanted: wait.map(|wait| wait.description.requested),
@@ -180,7 +180,7 @@ impl LockManager {
         }
         for wait in waits.iter().filter(|wait| wait.name.is_none() && wait.description.held.is_none()) {
             add(LockView {
-                txn: TxnView::of(&wait.who, now),
+                transaction: TransactionView::of(&wait.who, now),
                 target: wait.target(),
                 granted: None,
                 wanted: Some(wait.description.requested),
@@ -195,7 +195,7 @@ impl LockManager {
         let waiting = |wait: &&Wait| wait.who.txn == txn && wait.name == Some(name);
         let wait = if modes.is_waiting() { waits.iter().find(waiting) } else { None };
         LockView {
-            txn: self.who(slot, txn),
+            transaction: self.who(slot, txn),
             target: known.targets.get(&name).copied().unwrap_or(LockTarget::Name(name)),
             granted: (modes.granted != Mode::N).then_some(LockMode::of(modes.granted)),
             wanted: modes.is_waiting().then_some(LockMode::of(modes.requested)),
@@ -205,10 +205,10 @@ impl LockManager {
     }
 
     /// An open transaction; `None` if there is none with this id.
-    pub fn transaction(&self, txn: TxnId) -> Option<TxnView> {
+    pub fn transaction(&self, txn: TxnId) -> Option<TransactionView> {
         let identity =
             self.slots.used().filter_map(|(_, slot)| slot.identity()).find(|who| who.txn == txn)?;
-        Some(TxnView::of(&identity, Instant::now()))
+        Some(TransactionView::of(&identity, Instant::now()))
     }
 
     /// Everybody who waits for a lock, and who is in the way. See the head of this file for how consistent that is.
@@ -232,7 +232,7 @@ impl LockManager {
     pub fn wait_of(&self, txn: TxnId) -> Option<WaitView> {
         let (slot, _) = self.slots.used().find(|(_, slot)| slot.txn() == txn)?;
         let wait = self.wait_view(slot, &self.known(&self.all_waits()))?;
-        (wait.txn.txn == txn).then_some(wait)
+        (wait.transaction.id == txn).then_some(wait)
     }
 
     fn wait_view(&self, slot: SlotId, known: &Known) -> Option<WaitView> {
@@ -245,7 +245,7 @@ impl LockManager {
             let omitted = obstacles.len().saturating_sub(MAX_BLOCKERS);
             let shown = obstacles.into_iter().take(MAX_BLOCKERS);
             let blockers = shown.map(|Obstacle { slot, txn, mode, holds }| BlockerView {
-                txn: self.who(slot, txn),
+                transaction: self.who(slot, txn),
                 mode,
                 holds,
                 held_for: wait.name.filter(|_| holds).and_then(|name| known.held_for(txn, name, now)),
@@ -253,7 +253,7 @@ impl LockManager {
             Some(WaitView {
                 blockers: blockers.collect(),
                 omitted,
-                txn: TxnView::of(&wait.who, now),
+                transaction: TransactionView::of(&wait.who, now),
                 target: wait.target(),
                 wanted: wait.description.requested,
                 held: wait.description.held,
@@ -340,10 +340,10 @@ impl LockManager {
     }
 
     /// A transaction that was in a slot.
-    fn who(&self, slot: SlotId, txn: TxnId) -> TxnView {
+    fn who(&self, slot: SlotId, txn: TxnId) -> TransactionView {
         match self.slots.get(slot).identity().filter(|identity| identity.txn == txn) {
-            Some(identity) => TxnView::of(&identity, Instant::now()),
-            None => TxnView::ended(txn),
+            Some(identity) => TransactionView::of(&identity, Instant::now()),
+            None => TransactionView::ended(txn),
         }
     }
 }

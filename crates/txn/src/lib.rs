@@ -74,7 +74,7 @@ pub use api::*;
 mod api {
     /// What the lock manager shows of itself.
     pub mod lock {
-        pub use foreshore_lock::{BlockerView, LockTarget, LockView, TxnView, WaitView};
+        pub use foreshore_lock::{BlockerView, LockTarget, LockView, TransactionView, WaitView};
     }
 
     pub use foreshore_btree::{

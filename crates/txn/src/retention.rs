@@ -1,19 +1,23 @@
 //! Who holds the log: what its next shortening has to wait for.
 
+use std::fmt;
+
 use foreshore_base::{Lsn, TxnId};
-use foreshore_lock::TxnView;
+use foreshore_env::time::unix_seconds;
+use foreshore_lock::TransactionView;
 
 use crate::{core::Core, prepared::PreparedTransaction};
 
-/// What the log is needed for. Made by [`Engine::log_retention`](crate::Engine::log_retention).
-#[derive(Clone, Debug)]
+/// What the log is needed for, and who needs it.
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LogRetention {
     /// Bytes that are needed.
     pub used_bytes: u64,
-    /// The most that work may fill; what is beyond is kept for ending it.
+    /// The most that changes may fill; what is beyond is kept for rollbacks, commits and checkpoints.
     pub work_bytes: u64,
-    /// The most that the log may hold.
+    /// The most that the log may hold: the option `log_bytes`, or what 512 of its files take if that is less; eight
+    /// thirds of what was needed when the database was opened, if that is more.
     pub capacity_bytes: u64,
     /// Who needs them, the one that needs most first.
     pub holders: Vec<LogHold>,
@@ -25,7 +29,7 @@ pub struct LogRetention {
 pub struct LogHold {
     /// Who.
     pub holder: LogHolder,
-    /// Needs the log from here on.
+    /// Where its part of the log begins.
     pub from: Lsn,
     /// Bytes from there to the log's end.
     pub held_bytes: u64,
@@ -33,17 +37,38 @@ pub struct LogHold {
 
 /// Who needs a part of the log.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum LogHolder {
-    /// An open transaction that has written: it may have to be rolled back.
-    Transaction(TxnView),
-    /// A prepared transaction, about which nobody has decided: it may have to be rolled back.
+    /// An open transaction that has written: it may have to be rolled back. Its part is free when it has ended.
+    Transaction(TransactionView),
+    /// A prepared transaction: it may have to be rolled back. Its part is free when somebody has decided about it.
     Prepared(PreparedTransaction),
-    /// Pages that have changed since the last checkpoint began: recovery repeats the changes. The next checkpoint lets
+    /// Pages that have changed since the last checkpoint: recovery would repeat the changes. The next checkpoint lets
     /// this part go.
     Pages,
     /// A backup that is being made. It ends before it keeps more than a quarter of what the log may hold, beyond what
     /// others need, and when they find no room for it.
     Backup,
+}
+
+impl fmt::Display for LogHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogHolder::Transaction(transaction) => {
+                transaction.fmt(f)?;
+                match transaction.open_for {
+                    Some(open_for) => write!(f, ", open for {:.1} s", open_for.as_secs_f64()),
+                    None => Ok(()),
+                }
+            }
+            LogHolder::Prepared(prepared) => {
+                let age = unix_seconds().saturating_sub(prepared.prepared_at_unix_seconds);
+                write!(f, "transaction {}, prepared as {:?} {age} s ago", prepared.txn, prepared.shown_id())
+            }
+            LogHolder::Pages => f.write_str("pages changed since the last checkpoint"),
+            LogHolder::Backup => f.write_str("a backup that is being made"),
+        }
+    }
 }
 
 impl Core {

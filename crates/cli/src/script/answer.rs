@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foreshore::{Error, WaitView};
+use foreshore::{Error, TxnId, WaitView};
 use serde_json::{Map, Value as Json, json};
 
 /// An answer on its way.
@@ -67,7 +67,7 @@ pub(super) fn view(json: &str) -> Json {
 }
 
 /// That a statement waits, with the sessions that it waits for.
-pub(super) fn report(id: &Json, session: &str, wait: &WaitView, names: &BTreeMap<u64, String>) -> Answer {
+pub(super) fn report(id: &Json, session: &str, wait: &WaitView, names: &BTreeMap<TxnId, String>) -> Answer {
     let mut shown = view(&wait.to_json());
     let mut blockers = shown["blockers"].take();
     for (json, blocker) in blockers.as_array_mut().into_iter().flatten().zip(&wait.blockers) {

@@ -6,7 +6,7 @@ use std::{
     sync::mpsc::Sender,
 };
 
-use foreshore::CancelHandle;
+use foreshore::{CancelHandle, TxnId};
 use foreshore_env::thread;
 use serde_json::Value as Json;
 
@@ -36,7 +36,7 @@ pub(super) struct Member {
     pub(super) running: Option<Running>,
     /// Statements begun so far.
     pub(super) serial: u64,
-    pub(super) transaction: Option<u64>,
+    pub(super) transaction: Option<TxnId>,
     pub(super) cancel: Option<CancelHandle>,
 }
 
@@ -82,7 +82,7 @@ impl Board {
     }
 
     /// The sessions of transactions.
-    pub(super) fn names(&self) -> BTreeMap<u64, String> {
+    pub(super) fn names(&self) -> BTreeMap<TxnId, String> {
         let named = |(name, member): (&String, &Member)| Some((member.transaction?, name.clone()));
         self.members.iter().filter_map(named).collect()
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, ops::Bound, sync::mpsc::Receiver};
 
-use foreshore::{CancelHandle, Direction, Error, Savepoint, TableDefinition, TransactOptions, Transaction};
+use foreshore::{
+    CancelHandle, Direction, Error, Savepoint, TableDefinition, TransactOptions, Transaction, TxnId,
+};
 use foreshore_env::{sync::Arc, time::Duration};
 use serde_json::{Value as Json, json};
 
@@ -17,7 +19,7 @@ use crate::output::damaged;
 pub(super) enum Change {
     None,
     /// There is one, with this number.
-    Begun(u64, CancelHandle),
+    Begun(TxnId, CancelHandle),
     /// There is none any more.
     Ended,
 }
@@ -214,7 +216,7 @@ impl Session {
         let tx = self.play.db.begin_with(&options)?;
         let number = tx.id();
         self.open = Some(Open { tx, read_only: begin.read_only, savepoints: Vec::new() });
-        Ok(vec![("transaction", json!(number))])
+        Ok(vec![("transaction", json!(number.0))])
     }
 
     /// A table by its name. Tables whose keys and values are text or bytes can be used, for their encoding is what it

@@ -9,7 +9,7 @@ use std::{
     sync::mpsc::channel,
 };
 
-use foreshore::{CancelHandle, Database, DeadlockView};
+use foreshore::{CancelHandle, Database, DeadlockView, TxnId};
 use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -292,12 +292,12 @@ impl Play {
         let board = self.board.lock();
         let before: BTreeMap<String, u64> = board.serials();
         drop(board);
-        let waits: BTreeMap<u64, u64> = self.db.waiters().into_iter().collect();
+        let waits: BTreeMap<TxnId, u64> = self.db.waiters().into_iter().collect();
         let mut board = self.board.lock();
         let board: &mut Board = &mut board;
         let mut settled = true;
         let mut blocked = Vec::new();
-        let names: BTreeMap<u64, String> = board.names();
+        let names: BTreeMap<TxnId, String> = board.names();
         for (name, member) in board.members.iter_mut().filter(|(_, member)| !member.pending.is_empty()) {
             // A session that is cancelled waits no longer than until it sees that.
             let transaction = member

@@ -8,7 +8,7 @@
 //! Time in which the program is stopped is nobody's silence. Nor is it a fault of ours how long others keep the
 //! processors to themselves: what is too long whatever changes is measured in time that the program has computed.
 
-use foreshore::{Database, WaitView};
+use foreshore::{Database, TxnId, WaitView};
 use foreshore_env::{
     sync::{
         Mutex,
@@ -35,7 +35,7 @@ const MOST_WAITS: usize = 10;
 
 /// Transactions that wait for each other, one after another, each with the number of its wait; the last waits for no
 /// lock, and has none.
-type Chain = Vec<(u64, Option<u64>)>;
+type Chain = Vec<(TxnId, Option<u64>)>;
 
 /// A thread that is looked at.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Watchdog {
         }
         let [runs, number] = [&self.runs, &self.numbers].map(|of| of[thread].load(Ordering::Relaxed));
         let waits = database.waits_for().waits;
-        let chain = chain(number, &waits);
+        let chain = chain(TxnId(number), &waits);
         // Where nobody counts what is computed, the time that passes counts.
         let computed = computed().unwrap_or(silence);
         let hangs = silence_of_all >= self.patience || self.stands_still(thread, &chain, now, computed);
@@ -193,9 +193,9 @@ impl Watchdog {
 }
 
 /// Whom a transaction waits for, and whom that one waits for, and so on: of those in the way the first each time.
-fn chain(number: u64, waits: &[WaitView]) -> Chain {
+fn chain(first: TxnId, waits: &[WaitView]) -> Chain {
     let mut chain = Chain::new();
-    let mut next = Some(number);
+    let mut next = Some(first);
     // A cycle ends where it began.
     while let Some(id) = next.filter(|next| chain.iter().all(|(id, _)| id != next)) {
         let wait = waits.iter().find(|wait| wait.transaction.id == id);
@@ -299,10 +299,14 @@ mod tests {
     fn who_comes_nearer_does_not_hang() {
         let watchdog = Watchdog::with_patience(1, Duration::from_millis(100));
         let stands_still = |chain: &Chain, now| watchdog.stands_still(0, chain, now, Duration::ZERO);
-        let behind_one = vec![(3, Some(1)), (2, Some(1)), (1, None)];
+        let behind_one = vec![(TxnId(3), Some(1)), (TxnId(2), Some(1)), (TxnId(1), None)];
         assert!(!stands_still(&behind_one, 0) && !stands_still(&behind_one, 99));
         assert!(stands_still(&behind_one, 100));
-        let nearer = [vec![(3, Some(1)), (2, None)], vec![(3, Some(2)), (2, None)], vec![(3, None)]];
+        let nearer = [
+            vec![(TxnId(3), Some(1)), (TxnId(2), None)],
+            vec![(TxnId(3), Some(2)), (TxnId(2), None)],
+            vec![(TxnId(3), None)],
+        ];
         for (chain, now) in nearer.iter().zip([200, 300, 400]) {
             assert!(!stands_still(chain, now) && !stands_still(chain, now + 99), "{chain:?}");
         }
@@ -316,7 +320,7 @@ mod tests {
         let looks = |thread, wait, computed| {
             watchdog.stands_still(
                 thread,
-                &vec![(1, Some(wait)), (2, None)],
+                &vec![(TxnId(1), Some(wait)), (TxnId(2), None)],
                 wait * 900,
                 Duration::from_secs(computed),
             )

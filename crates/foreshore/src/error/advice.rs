@@ -5,6 +5,8 @@ use std::{
     path::Path,
 };
 
+use foreshore_txn::LogHolder;
+
 /// The next step after an operation that failed so.
 pub(super) fn next_step(error: &Error) -> &'static str {
     match error.kind() {
@@ -37,4 +39,24 @@ pub(super) fn of_format(path: &Path, found: u32, supported: u32) -> String {
          Foreshore, dump it there and load it here",
         path.display()
     )
+}
+
+/// How to get a larger log: no more than 512 of its files count, whose size is fixed when a database is made.
+pub(super) const RAISE_LOG: &str = "raise log_bytes (of which 512 times log_segment_bytes count)";
+
+/// For the message of a full log: who needs most of it, and what to do about that. `is_own`: it is the transaction that
+/// was refused.
+pub(super) fn by_whom(holder: Option<&LogHolder>, is_own: bool) -> String {
+    let most_by = match holder {
+        Some(holder) if is_own => format!(", most by this transaction itself ({holder})"),
+        Some(holder) => format!(", most by {holder}"),
+        None => String::new(),
+    };
+    let next = match holder {
+        Some(_) if is_own => "commit it sooner, split it into smaller ones",
+        Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction",
+        Some(LogHolder::Backup) => "wait for the backup",
+        _ => "end the oldest transaction, use smaller ones",
+    };
+    format!("{most_by}; {next}, or {RAISE_LOG}")
 }

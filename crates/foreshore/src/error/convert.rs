@@ -7,14 +7,10 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
 use foreshore_env::sync::Arc;
-use foreshore_txn::{LockError, TxnError};
+use foreshore_txn::{LockError, LogHolder, TxnError};
 
 use super::{Error, RefusedLock};
-use crate::{
-    database::Inner,
-    retention::{LogHolder, LogRetention},
-    view::Names,
-};
+use crate::{database::Inner, view::Names};
 
 impl Error {
     /// Wraps the application's own error, so that it can leave a [`Database::transact`](crate::Database::transact)
@@ -97,7 +93,7 @@ impl Error {
         if let Error::LogFull { holder, .. } = &mut error {
             // Of this moment, which is later than the failure: whoever has ended meanwhile is in nobody's way.
             // Pages are nobody's: the next checkpoint lets them go.
-            let mut holders = LogRetention::of(database.engine.log_retention()).holders.into_iter();
+            let mut holders = database.engine.log_retention().holders.into_iter();
             let found = holders.find(|hold| !matches!(hold.holder, LogHolder::Pages));
             *holder = found.map(|hold| Box::new(hold.holder));
         }

@@ -1,13 +1,12 @@
 //! What errors tell about locks, with the names of tables and readable keys: an error outlives its database.
 
-use foreshore_base::TxnId;
 use foreshore_env::time::Duration;
 use foreshore_txn::{Holder, Refusal};
 
 use super::Error;
 use crate::{
     database::Inner,
-    view::{BlockerView, DeadlockView, Names, WaitView, wish_of},
+    view::{DeadlockView, Names, WaitView, wish_of},
 };
 
 /// What is in an [`Error::LockTimeout`] or [`Error::WouldBlock`]: the lock that was not granted, and who was in the
@@ -69,13 +68,7 @@ impl RefusedLock {
         database: &Inner,
     ) -> RefusedLock {
         let wish = victim.wish();
-        let holder = |BlockerView { transaction, mode, .. }: &BlockerView| Holder {
-            txn: TxnId(transaction.id),
-            label: transaction.label.clone(),
-            priority: transaction.priority,
-            mode: *mode,
-        };
-        let holders = wish.iter().flat_map(|wish| &wish.blockers).map(holder).collect();
+        let holders = wish.iter().flat_map(|wish| &wish.blockers).map(Holder::from).collect();
         let wait = wish.map(|wish| WaitView { waited, blockers: Vec::new(), ..wish.clone() });
         RefusedLock::of(wait, holders, Some(limit), Some(database))
     }

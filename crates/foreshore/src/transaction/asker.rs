@@ -2,12 +2,11 @@
 
 use foreshore_base::key::Key;
 use foreshore_env::sync::Arc;
-use foreshore_txn::{TableInfo, Txn, TxnError};
+use foreshore_txn::{LogHolder, TableInfo, Txn, TxnError};
 
 use crate::{
     database::Inner,
     error::{Error, Result},
-    retention::LogHolder,
     table::{Recent, TableDefinition},
     value::Value,
     view::DeadlockView,
@@ -53,7 +52,7 @@ impl Asker {
             }
             mut error => {
                 if let Error::LogFull { holder: Some(holder), is_own, .. } = &mut error {
-                    let own = self.txn.id().0;
+                    let own = self.txn.id();
                     *is_own = matches!(&**holder, LogHolder::Transaction(view) if view.id == own);
                 }
                 error

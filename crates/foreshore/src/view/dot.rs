@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use foreshore_base::TxnId;
 use foreshore_txn::VictimReason;
 
 use super::{DeadlockView, TransactionView, WaitGraph, WaitView};
@@ -18,7 +19,7 @@ impl Graph {
     fn nodes<'v>(
         &mut self,
         nodes: impl Iterator<Item = &'v TransactionView>,
-        peripheries: impl Fn(u64) -> u32,
+        peripheries: impl Fn(TxnId) -> u32,
     ) {
         let mut nodes: Vec<&TransactionView> = nodes.collect();
         nodes.sort_by_key(|node| node.id);
@@ -33,7 +34,7 @@ impl Graph {
         }
     }
 
-    fn edge(&mut self, from: u64, to: u64, style: &str, text: &str) {
+    fn edge(&mut self, from: TxnId, to: TxnId, style: &str, text: &str) {
         let _ = writeln!(self.0, "  t{from} -> t{to} [style={style}, label={}];", quoted(text));
     }
 

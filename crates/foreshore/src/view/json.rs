@@ -82,11 +82,11 @@ fn string(value: &str) -> String {
 }
 
 fn transaction(view: &TransactionView) -> String {
-    let mut object = Object::new().number("id", view.id);
+    let mut object = Object::new().number("id", view.id.0);
     if let Some(label) = &view.label {
         object = object.string("label", label);
     }
-    if let Some(priority) = text::unusual(view) {
+    if let Some(priority) = view.priority.filter(|priority| *priority != 0) {
         object = object.raw("priority", &priority.to_string());
     }
     if let Some(at) = view.begun_at {
@@ -165,7 +165,7 @@ pub(super) fn deadlock(view: &DeadlockView) -> String {
             true => waiter(member).end(),
             false => wait(member),
         })
-        .number("victim", view.victim)
+        .number("victim", view.victim.0)
         .string("kind", text::kind(view.reason))
         .string("reason", &view.why());
     let object = match &view.older {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use foreshore_base::TableId;
 use foreshore_txn::{DeadlockEdge, DeadlockReport, LockMode, lock};
 
-use super::{BlockerView, DeadlockView, LockTarget, LockView, TransactionView, WaitView, keys::readable};
+use super::{DeadlockView, LockTarget, LockView, WaitView, keys::readable};
 use crate::{
     database::{Database, Inner},
     table::TableDescription,
@@ -62,7 +62,7 @@ impl Names {
     pub(super) fn lock(&self, lock: lock::LockView) -> LockView {
         LockView {
             target: self.target(lock.target),
-            transaction: lock.txn.into(),
+            transaction: lock.transaction,
             granted: lock.granted,
             wanted: lock.wanted,
             held_for: lock.held_for,
@@ -73,26 +73,20 @@ impl Names {
     pub(super) fn wait(&self, wait: lock::WaitView) -> WaitView {
         WaitView {
             target: self.target(wait.target),
-            transaction: wait.txn.into(),
+            transaction: wait.transaction,
             wanted: wait.wanted,
             held: wait.held,
             number: wait.number,
             blockers_omitted: wait.omitted,
             waited: wait.waited,
-            blockers: wait.blockers.into_iter().map(BlockerView::from).collect(),
+            blockers: wait.blockers,
         }
     }
 
     /// Somebody who waits, without those in the way.
     pub(crate) fn edge(&self, edge: &DeadlockEdge) -> WaitView {
         WaitView {
-            transaction: TransactionView {
-                id: edge.txn.0,
-                label: edge.label.clone(),
-                priority: Some(edge.priority),
-                begun_at: edge.begun_at,
-                open_for: None,
-            },
+            transaction: edge.transaction(),
             target: self.target(match (edge.key, edge.mode) {
                 (Some(key), _) => lock::LockTarget::Key(edge.table, key),
                 (None, LockMode::Key(_)) => lock::LockTarget::BeforeAll(edge.table),
@@ -110,32 +104,14 @@ impl Names {
     pub(crate) fn deadlock(&self, report: &DeadlockReport) -> DeadlockView {
         let mut cycle: Vec<WaitView> = report.cycle.iter().map(|edge| self.edge(edge)).collect();
         if let Some(victim) = cycle.first_mut() {
-            victim.blockers = report.blockers.iter().cloned().map(BlockerView::from).collect();
+            victim.blockers.clone_from(&report.blockers);
         }
         DeadlockView {
             cycle,
-            victim: report.victim.0,
+            victim: report.victim,
             reason: report.reason,
-            older: report.older.clone().map(TransactionView::from),
+            older: report.older.clone(),
             at_unix_seconds: report.at_unix_seconds,
         }
-    }
-}
-
-impl From<lock::BlockerView> for BlockerView {
-    fn from(blocker: lock::BlockerView) -> BlockerView {
-        BlockerView {
-            transaction: blocker.txn.into(),
-            mode: blocker.mode,
-            holds: blocker.holds,
-            held_for: blocker.held_for,
-        }
-    }
-}
-
-impl From<lock::TxnView> for TransactionView {
-    fn from(txn: lock::TxnView) -> TransactionView {
-        let lock::TxnView { txn, label, priority, begun_at, open_for, .. } = txn;
-        TransactionView { id: txn.0, label, priority, begun_at, open_for }
     }
 }

@@ -5,27 +5,7 @@ use std::fmt::{self, Formatter, Write};
 use foreshore_base::Printable;
 use foreshore_txn::{IntentMode, LockMode, Mode, VictimReason};
 
-use super::{
-    DeadlockView, KeyForm, KeyView, LockList, LockTarget, LockView, TransactionView, WaitGraph, WaitView,
-};
-
-impl fmt::Display for TransactionView {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "transaction {}", self.id)?;
-        let label = self.label.as_deref().map(Printable);
-        match (label, unusual(self)) {
-            (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
-            (Some(label), None) => write!(f, " ({label})"),
-            (None, Some(priority)) => write!(f, " (priority {priority})"),
-            (None, None) => Ok(()),
-        }
-    }
-}
-
-/// A priority that is not the one of all.
-pub(super) fn unusual(view: &TransactionView) -> Option<i8> {
-    view.priority.filter(|priority| *priority != 0)
-}
+use super::{DeadlockView, KeyForm, KeyView, LockList, LockTarget, LockView, WaitGraph, WaitView};
 
 impl fmt::Display for KeyView {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

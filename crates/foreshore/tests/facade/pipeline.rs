@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foreshore::{Database, Durability, Error, TableDefinition, TransactOptions};
+use foreshore::{Database, Durability, Error, TableDefinition, TransactOptions, TxnId};
 
 const TABLE: TableDefinition<u32, u64> = TableDefinition::new("table");
 
@@ -172,7 +172,7 @@ fn a_pipeline_has_one_open_transaction_and_cancelled_ones_do_not_commit() {
 #[test]
 fn reports_name_the_call_that_began_a_transaction_of_a_pipeline() {
     let (_directory, db) = slow(&[("early_lock_release", "off")]);
-    let begun_at = |id: u64| {
+    let begun_at = |id: TxnId| {
         let mut locks = db.locks().locks.into_iter().filter(|lock| lock.transaction.id == id);
         let at = locks.find_map(|lock| lock.transaction.begun_at).unwrap();
         assert_eq!(at.file(), file!());

@@ -12,7 +12,7 @@ use std::{
 
 use foreshore::{
     Database, DeadlockView, Direction, Durability, Error, LockTarget, TableDefinition, TableLock,
-    TransactOptions, Transaction, VictimReason,
+    TransactOptions, Transaction, TxnId, VictimReason,
 };
 use foreshore_env::random::Xorshift;
 use serde_json::Value as Json;
@@ -137,7 +137,7 @@ fn begin(db: &Database, label: &str) -> Transaction {
     db.begin_with(&TransactOptions { label: Some(label.into()), ..TransactOptions::default() }).unwrap()
 }
 
-fn until_waiting(db: &Database, transaction: u64) {
+fn until_waiting(db: &Database, transaction: TxnId) {
     let limit = Instant::now() + FAR;
     while db.explain_wait(transaction).is_none() {
         assert!(Instant::now() < limit, "transaction {transaction} does not come to wait");
@@ -236,7 +236,7 @@ fn other_key(view: &DeadlockView) -> &'static str {
 
 fn check(view: &DeadlockView, kind: &str, reason: &str) {
     let json: Json = serde_json::from_str(&view.to_json()).unwrap();
-    assert_eq!((&json["kind"], &json["victim"]), (&kind.into(), &view.victim.into()), "{json}");
+    assert_eq!((&json["kind"], &json["victim"]), (&kind.into(), &view.victim.0.into()), "{json}");
     assert!(json["reason"].as_str().unwrap().contains(reason), "{json}");
     for wait in json["cycle"].as_array().unwrap() {
         assert_eq!(wait["target"]["table"], "accounts");
@@ -264,7 +264,7 @@ fn refusals_in_masses_are_remembered_up_to_128() {
     let (_directory, db) = open(&[("deadlock_policy", "no_wait")]);
     let mut holder = begin(&db, "holder");
     holder.put(ACCOUNTS, "a", 2).unwrap();
-    let mut last = 0;
+    let mut last = TxnId(0);
     for _ in 0..200 {
         let mut other = begin(&db, "other");
         assert!(matches!(other.get(ACCOUNTS, "a"), Err(Error::Deadlock(_))));

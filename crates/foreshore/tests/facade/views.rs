@@ -8,7 +8,7 @@ use std::{
 
 use foreshore::{
     CancelHandle, Database, Direction, Error, LockTarget, LogHolder, TableDefinition, TableLock,
-    TransactOptions, Transaction, VictimReason, WaitView,
+    TransactOptions, Transaction, TxnId, VictimReason, WaitView,
 };
 use serde_json::Value as Json;
 
@@ -115,7 +115,7 @@ fn an_insert_that_waits_is_explained_by_the_gap() {
             assert_eq!(wait["target"]["key"], "b");
             assert_eq!(wait["target"]["key_hex"], "62");
             assert_eq!(wait["wanted"], "NX");
-            assert_eq!(wait["blockers"][0]["transaction"]["id"], holder);
+            assert_eq!(wait["blockers"][0]["transaction"]["id"], holder.0);
             assert_eq!(wait["blockers"][0]["holds"], true);
             assert!(wait["waited_ms"].is_f64() && wait["blockers"][0]["held_ms"].is_f64());
             let dot = all.to_dot();
@@ -256,7 +256,7 @@ fn wait_for_a_table(kinds: &[(&str, &str)]) {
                         "{dot}"
                     );
                     // Intents that cost their holders nothing shared are listed all the same, and nobody is stopped.
-                    let on_accounts: Vec<(u64, String)> = (db.locks().locks.iter())
+                    let on_accounts: Vec<(TxnId, String)> = (db.locks().locks.iter())
                         .filter(
                             |lock| matches!(&lock.target, LockTarget::Table { table } if table == "accounts"),
                         )
@@ -328,7 +328,7 @@ fn a_deadlock_is_remembered_with_names_and_reason() {
         assert!(text.contains("for XN on key \"a\" of accounts, to change the key"), "{text}");
         assert!(text.contains("gave way (chosen to break the cycle)"), "{text}");
         let json: Json = serde_json::from_str(&view.to_json()).unwrap();
-        assert_eq!(json["victim"], victim);
+        assert_eq!(json["victim"], victim.0);
         assert!(json["cycle"].as_array().unwrap().iter().all(|member| {
             member["target"]["table"] == "accounts"
                 && member["transaction"]["begun_at"].as_str().unwrap().contains("views.rs")
@@ -345,7 +345,7 @@ fn a_deadlock_is_remembered_with_names_and_reason() {
 #[test]
 fn no_more_than_128_deadlocks_are_kept() {
     let (_directory, db) = open(false);
-    let mut last = 0;
+    let mut last = TxnId(0);
     for _ in 0..130 {
         let (mut one, mut two) = (begin(&db, "one"), begin(&db, "two"));
         one.get(ACCOUNTS, "a").unwrap();

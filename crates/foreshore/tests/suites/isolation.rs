@@ -17,6 +17,7 @@ use std::{
 
 use foreshore::{
     Database, Error, Isolation, Options, ReadMode, Result, TableDefinition, TransactOptions, Transaction,
+    TxnId,
 };
 use foreshore_testkit::FaultyDisk;
 
@@ -58,7 +59,7 @@ type Order = Option<Box<dyn FnOnce(&mut Transaction) -> Result<()> + Send>>;
 /// A transaction of a schedule.
 struct Session<'d> {
     db: &'d Database,
-    id: u64,
+    id: TxnId,
     /// Gone after its first refused step.
     goes_on: Option<GoesOn<'d>>,
 }
@@ -105,7 +106,7 @@ impl<'d> Session<'d> {
                 GoesOn::Told(steps, serving)
             }
         };
-        let mut session = Session { db, id: 0, goes_on: Some(goes_on) };
+        let mut session = Session { db, id: TxnId(0), goes_on: Some(goes_on) };
         session.id = session.step(|tx| Ok(tx.id())).unwrap();
         session
     }

@@ -9,7 +9,7 @@ use foreshore_env::time::Duration;
 
 use crate::error::{Holder, LockMode, Refusal};
 use crate::name::KeyRef;
-use crate::view::{BlockerView, TxnView};
+use crate::view::{BlockerView, TransactionView};
 
 /// Longest part of a key that a report keeps.
 const KEPT_BYTES: usize = 64;
@@ -95,6 +95,12 @@ impl fmt::Display for DeadlockEdge {
 }
 
 impl DeadlockEdge {
+    /// The transaction, as views have it.
+    pub fn transaction(&self) -> TransactionView {
+        let DeadlockEdge { txn: id, ref label, priority, begun_at, .. } = *self;
+        TransactionView { id, label: label.clone(), priority: Some(priority), begun_at, open_for: None }
+    }
+
     pub(crate) fn write_who(&self, f: &mut impl fmt::Write) -> fmt::Result {
         write_transaction(f, self.txn, self.label.as_deref(), Some(self.priority))
     }
@@ -174,7 +180,7 @@ pub struct DeadlockReport {
     /// Why it had to.
     pub reason: VictimReason,
     /// The transaction that the reason names.
-    pub older: Option<TxnView>,
+    pub older: Option<TransactionView>,
     /// Who was in the way of the victim, the first eight of them, unless the cycle says so.
     pub blockers: Vec<BlockerView>,
     /// When it was found, in seconds since 1970.
@@ -186,15 +192,9 @@ impl DeadlockReport {
     /// last, for which it had waited so long in all, and who was in its way.
     pub fn refusal(&self, waited: Duration, timeout: Option<Duration>) -> Box<Refusal> {
         let wish = self.cycle.iter().find(|edge| edge.txn == self.victim);
-        let holders = self.blockers.iter().map(|BlockerView { txn, mode, .. }| Holder {
-            txn: txn.txn,
-            label: txn.label.clone(),
-            priority: txn.priority,
-            mode: *mode,
-        });
         Box::new(Refusal {
             wish: wish.map(|wish| DeadlockEdge { waited, ..wish.clone() }),
-            holders: holders.collect(),
+            holders: self.blockers.iter().map(Holder::from).collect(),
             timeout,
         })
     }
@@ -228,9 +228,13 @@ impl fmt::Display for DeadlockReport {
         }
         for (place, blocker) in self.blockers.iter().enumerate() {
             f.write_str(if place == 0 { "; in its way: " } else { ", " })?;
-            let TxnView { txn, label, priority, .. } = &blocker.txn;
-            write_transaction(f, *txn, label.as_deref(), *priority)?;
-            write!(f, " {} {}", if blocker.holds { "holds" } else { "came first for" }, blocker.mode)?;
+            write!(
+                f,
+                "{} {} {}",
+                blocker.transaction,
+                if blocker.holds { "holds" } else { "came first for" },
+                blocker.mode
+            )?;
         }
         Ok(())
     }

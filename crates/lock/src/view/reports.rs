@@ -2,7 +2,7 @@
 
 use foreshore_base::TxnId;
 
-use super::{BlockerView, Obstacle, TxnView};
+use super::{BlockerView, Obstacle, TransactionView};
 use crate::error::LockMode;
 use crate::manager::LockManager;
 use crate::slot::{SlotId, WaitWord};
@@ -13,7 +13,7 @@ impl LockManager {
         let wait = self.wait_in(slot).filter(|wait| wait.word == word);
         let obstacles = wait.and_then(|wait| self.obstacles(&wait)).unwrap_or_default();
         let blocker = |Obstacle { slot, txn, mode, holds }| BlockerView {
-            txn: self.who(slot, txn),
+            transaction: self.who(slot, txn),
             mode,
             holds,
             held_for: None,
@@ -24,7 +24,7 @@ impl LockManager {
     /// Those who were found to hold a lock.
     pub(crate) fn holding(&self, holders: &[(SlotId, LockMode)]) -> Vec<BlockerView> {
         let blocker = |&(slot, mode): &(SlotId, LockMode)| BlockerView {
-            txn: self.who(slot, self.slots.get(slot).txn()),
+            transaction: self.who(slot, self.slots.get(slot).txn()),
             mode,
             holds: true,
             held_for: None,
@@ -33,10 +33,10 @@ impl LockManager {
     }
 
     /// A transaction by its id, with what is known of it if it is open.
-    pub(crate) fn view_of_transaction(&self, txn: TxnId) -> TxnView {
+    pub(crate) fn view_of_transaction(&self, txn: TxnId) -> TransactionView {
         match self.slots.used().find(|(_, slot)| slot.txn() == txn) {
             Some((slot, _)) => self.who(slot, txn),
-            None => TxnView::ended(txn),
+            None => TransactionView::ended(txn),
         }
     }
 }

@@ -1,33 +1,35 @@
 //! Transactions, as views show them.
 
+use std::fmt;
 use std::panic::Location;
 
 use foreshore_base::TxnId;
 use foreshore_env::sync::Arc;
 use foreshore_env::time::{Duration, Instant};
 
+use crate::deadlock::write_transaction;
 use crate::slot::Identity;
 
-/// A transaction, as views show it.
+/// A transaction, in a view.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct TxnView {
+pub struct TransactionView {
     /// Its id.
-    pub txn: TxnId,
+    pub id: TxnId,
     /// Its label.
     pub label: Option<Arc<str>>,
-    /// Its priority ([`Age::priority`](crate::Age::priority)); `None` if it has ended while the view was made.
+    /// Its priority; `None` if it has ended while the view was made. As text and in JSON it is there if it is not 0.
     pub priority: Option<i8>,
-    /// The call that began it; `None` as above.
+    /// The call that it comes from; `None` as above.
     pub begun_at: Option<&'static Location<'static>>,
     /// How long it has been open; `None` as above.
     pub open_for: Option<Duration>,
 }
 
-impl TxnView {
-    pub(super) fn of(who: &Identity, now: Instant) -> TxnView {
-        TxnView {
-            txn: who.txn,
+impl TransactionView {
+    pub(super) fn of(who: &Identity, now: Instant) -> TransactionView {
+        TransactionView {
+            id: who.txn,
             label: who.label.clone(),
             priority: Some(who.age.priority()),
             begun_at: Some(who.begun_at),
@@ -36,7 +38,13 @@ impl TxnView {
     }
 
     /// One of which nothing is known any more.
-    pub(super) fn ended(txn: TxnId) -> TxnView {
-        TxnView { txn, label: None, priority: None, begun_at: None, open_for: None }
+    pub(super) fn ended(id: TxnId) -> TransactionView {
+        TransactionView { id, label: None, priority: None, begun_at: None, open_for: None }
+    }
+}
+
+impl fmt::Display for TransactionView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_transaction(f, self.id, self.label.as_deref(), self.priority)
     }
 }

@@ -98,7 +98,7 @@ fn check(options: &LockOptions, report: &DeadlockReport) {
         _ => VictimReason::Deadlock,
     };
     assert_eq!(report.reason, reason, "{text}");
-    assert_eq!(report.older.as_ref().map(|older| older.txn), reason.older(), "{text}");
+    assert_eq!(report.older.as_ref().map(|older| older.id), reason.older(), "{text}");
     if let Some(older) = &report.older {
         assert_eq!(older.label.as_deref(), Some("old"), "{text}");
     }
@@ -110,8 +110,8 @@ fn check(options: &LockOptions, report: &DeadlockReport) {
     } else {
         let blocker = &report.blockers[0];
         assert_eq!((report.cycle.len(), report.blockers.len()), (1, 1), "{text}");
-        assert_eq!((blocker.txn.txn, blocker.holds), (other, true), "{text}");
-        assert!(blocker.txn.begun_at.is_some() && blocker.mode.to_string() == "X", "{text}");
+        assert_eq!((blocker.transaction.id, blocker.holds), (other, true), "{text}");
+        assert!(blocker.transaction.begun_at.is_some() && blocker.mode.to_string() == "X", "{text}");
         assert!(text.contains(&format!("in its way: transaction {other} (")), "{text}");
     }
 }
@@ -133,7 +133,11 @@ fn a_wait_for_a_table_is_remembered() {
             let edge = &report.cycle[0];
             assert_eq!((edge.txn, edge.table, edge.key), (YOUNG, TableId(100), None), "{report}");
             let blocker = &report.blockers[0];
-            assert_eq!((blocker.txn.txn, blocker.txn.label.as_deref()), (OLD, Some("old")), "{report}");
+            assert_eq!(
+                (blocker.transaction.id, blocker.transaction.label.as_deref()),
+                (OLD, Some("old")),
+                "{report}"
+            );
             assert!(blocker.holds && report.blockers.len() == 1, "{report}");
         }
     }

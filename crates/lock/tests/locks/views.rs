@@ -38,7 +38,7 @@ fn rows(locks: &[LockView]) -> Vec<String> {
             LockTarget::BeforeAll(table) => format!("before all of {table}"),
             LockTarget::Name(_) => "?".to_owned(),
         };
-        format!("{} {target} {} {}", lock.txn.txn, mode(lock.granted), mode(lock.wanted))
+        format!("{} {target} {} {}", lock.transaction.id, mode(lock.granted), mode(lock.wanted))
     };
     let mut rows: Vec<String> = locks.iter().map(row).collect();
     rows.sort();
@@ -53,7 +53,10 @@ fn wait_of(manager: &LockManager, txn: u64) -> WaitView {
 
 /// Blockers as transaction, mode, and whether they hold it.
 fn blockers(wait: &WaitView) -> Vec<(u64, String, bool)> {
-    wait.blockers.iter().map(|blocker| (blocker.txn.txn.0, blocker.mode.to_string(), blocker.holds)).collect()
+    wait.blockers
+        .iter()
+        .map(|blocker| (blocker.transaction.id.0, blocker.mode.to_string(), blocker.holds))
+        .collect()
 }
 
 fn triple(txn: u64, mode: &str, holds: bool) -> (u64, String, bool) {
@@ -99,12 +102,12 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
         expected.sort();
         assert_eq!((rows(&locks), omitted), (expected.to_vec(), 0));
         for lock in &locks {
-            let begun_at = lock.txn.begun_at.expect("open");
+            let begun_at = lock.transaction.begun_at.expect("open");
             let (label, line) =
-                if lock.txn.txn == TxnId(7) { ("reader", line) } else { ("writer", line + 1) };
-            assert_eq!(lock.txn.label.as_deref(), Some(label));
+                if lock.transaction.id == TxnId(7) { ("reader", line) } else { ("writer", line + 1) };
+            assert_eq!(lock.transaction.label.as_deref(), Some(label));
             assert_eq!((begun_at.file().ends_with("views.rs"), begun_at.line()), (true, line));
-            assert!(lock.txn.open_for.expect("open") >= Duration::from_millis(2));
+            assert!(lock.transaction.open_for.expect("open") >= Duration::from_millis(2));
             let on_table = matches!(lock.target, LockTarget::Table(_));
             assert_eq!(lock.held_for.is_none(), on_table);
             assert!(lock.held_for.is_none_or(|time| time >= Duration::from_millis(2)));
@@ -116,7 +119,7 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
         other.acquire(TABLE, key(b"z"), Mode::X, &NO_WAIT).unwrap();
         let (locks, _) = manager.locks(100);
         assert_eq!(rows(&locks), [format!("11 \"z\" of {TABLE} X -")]);
-        assert!(locks[0].txn.label.is_none(), "nothing is left of who was in the slot before");
+        assert!(locks[0].transaction.label.is_none(), "nothing is left of who was in the slot before");
         drop(other);
         assert!(manager.locks(100).0.is_empty() && manager.is_empty());
     });
@@ -166,7 +169,7 @@ fn without_notes_keys_are_known_where_somebody_waits() {
             let expected =
                 [format!("1 \"b\" of {TABLE} S -"), "1 ? S -".to_owned(), format!("2 \"b\" of {TABLE} - NX")];
             assert_eq!(rows(&locks), expected);
-            assert!(locks.iter().all(|lock| lock.waited.is_some() == (lock.txn.txn == TxnId(2))));
+            assert!(locks.iter().all(|lock| lock.waited.is_some() == (lock.transaction.id == TxnId(2))));
             drop(cancels);
         });
         assert!(manager.is_empty() && manager.waits().is_empty());
@@ -197,10 +200,10 @@ fn a_wait_names_everybody_in_the_way_and_how() {
             start(3, b"k", Mode::NX);
             let wait = wait_of(manager, 3);
             assert_eq!((wait.target, wait.wanted), (target(b"k"), LockMode::Key(Mode::NX)));
-            assert_eq!((wait.txn.txn, wait.held), (TxnId(3), None));
+            assert_eq!((wait.transaction.id, wait.held), (TxnId(3), None));
             assert_eq!(blockers(&wait), [triple(1, "NS", true), triple(2, "S", true)]);
             assert!(wait.blockers.iter().all(|blocker| blocker.held_for >= Some(wait.waited)));
-            assert_eq!(wait.blockers[1].txn.label.as_deref(), Some("two"));
+            assert_eq!(wait.blockers[1].transaction.label.as_deref(), Some("two"));
             // Compatible with what is held, but 3 came first; and the key is free of 1.
             start(4, b"k", Mode::NS);
             assert_eq!(blockers(&wait_of(manager, 4)), [triple(3, "NX", false)]);
@@ -216,7 +219,7 @@ fn a_wait_names_everybody_in_the_way_and_how() {
             assert_eq!(blockers(&wait), [triple(2, "S", true)]);
             // 5 came before the wish of 1, which stands before it all the same.
             assert_eq!(blockers(&wait_of(manager, 5)), [triple(2, "S", true), triple(1, "X", false)]);
-            let everybody: Vec<u64> = manager.waits().iter().map(|wait| wait.txn.txn.0).collect();
+            let everybody: Vec<u64> = manager.waits().iter().map(|wait| wait.transaction.id.0).collect();
             assert_eq!(everybody.len(), 4);
             assert!(manager.wait_of(TxnId(99)).is_none());
             token.cancel();
@@ -358,17 +361,17 @@ fn a_view_of_a_long_queue_is_bounded() {
         let waits = manager.waits();
         assert_eq!(waits.len(), 400);
         for wait in &waits {
-            let before = wait.txn.txn.0 as usize - 1;
-            assert_eq!(wait.blockers.len() + wait.omitted, before, "{:?}", wait.txn);
+            let before = wait.transaction.id.0 as usize - 1;
+            assert_eq!(wait.blockers.len() + wait.omitted, before, "{:?}", wait.transaction);
             assert_eq!(wait.blockers.len(), before.min(MAX_BLOCKERS));
-            assert_eq!((wait.blockers[0].txn.txn, wait.blockers[0].holds), (TxnId(1), true));
+            assert_eq!((wait.blockers[0].transaction.id, wait.blockers[0].holds), (TxnId(1), true));
         }
         let explained = manager.wait_of(TxnId(401)).unwrap();
         assert_eq!((explained.blockers.len(), explained.omitted), (MAX_BLOCKERS, 300));
         // Whoever looks often asks only who waits, and whether it is in the wait of before.
         let numbers: HashMap<TxnId, u64> = manager.waiters().into_iter().collect();
         assert_eq!(numbers.len(), 400);
-        assert!(waits.iter().all(|wait| numbers[&wait.txn.txn] == wait.number));
+        assert!(waits.iter().all(|wait| numbers[&wait.transaction.id] == wait.number));
         // The first is granted what it waited for, and waits for something else.
         let mut other = begin(&manager, 900, "other");
         other.acquire(TABLE, key(b"l"), Mode::X, &WAIT).unwrap();
@@ -458,7 +461,7 @@ fn check(locks: &[LockView]) {
     let mut on_keys: HashMap<String, Vec<Mode>> = HashMap::new();
     for lock in locks {
         if let LockTarget::Key(_, bytes) = lock.target {
-            if let (Some(label), true) = (&lock.txn.label, bytes.bytes()[0] != b'~') {
+            if let (Some(label), true) = (&lock.transaction.label, bytes.bytes()[0] != b'~') {
                 let letter = label.as_bytes()[0];
                 assert!(bytes.bytes().iter().all(|&byte| byte == letter), "{label} has no lock on {bytes}");
             }
@@ -483,7 +486,7 @@ fn check_wait(wait: &WaitView) {
     for blocker in &wait.blockers {
         let LockMode::Key(mode) = blocker.mode else { panic!("nobody locks a table") };
         assert!(!mode.compatible(wanted), "{mode} is not in the way of {wanted}");
-        assert_ne!(blocker.txn.txn, wait.txn.txn);
+        assert_ne!(blocker.transaction.id, wait.transaction.id);
     }
     let LockTarget::Key(_, bytes) = wait.target else { panic!("waits are described") };
     assert_eq!(bytes.bytes()[0], b'~', "nobody waits for what only one thread locks");

@@ -170,7 +170,7 @@ fn who_holds_the_log_is_told_with_label_and_age() {
     assert!(retention.used_bytes < retention.work_bytes && retention.work_bytes < retention.capacity_bytes);
     let [first, second] = &retention.holders[..] else { panic!("{retention:?}") };
     let LogHolder::Transaction(view) = &first.holder else { panic!("{retention:?}") };
-    assert_eq!((view.txn, view.label.as_deref()), (old.id(), Some("nightly report")));
+    assert_eq!((view.id, view.label.as_deref()), (old.id(), Some("nightly report")));
     assert!(view.open_for.is_some() && first.held_bytes > second.held_bytes + 1000);
     assert!(matches!(second.holder, LogHolder::Pages) && second.held_bytes > 1000);
 

@@ -61,7 +61,7 @@ impl Reader for Txn<'_> {
 
 impl EngineTxn for Txn<'_> {
     fn number(&self) -> Option<u64> {
-        Some(self.tx.id())
+        Some(self.tx.id().0)
     }
 
     fn get_many(
