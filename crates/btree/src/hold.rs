@@ -11,6 +11,7 @@ use crate::{
 
 /// How the latches of nodes are taken by those who read. A thread that changes a node holds it exclusively in any mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LatchMode {
     /// Optimistically, and shared when that keeps failing (Böttcher et al. 2020).
     #[default]

@@ -44,6 +44,7 @@ pub enum Role {
 
 /// One of the threads, as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ThreadStats {
     /// What it does now.
     pub role: Role,

@@ -163,6 +163,7 @@ pub const MAX_PIPELINE_LENGTH: u32 = 100_000;
 /// Which locks of a transaction go when its commit record has its place in the log, before it is durable (Kimura et al.
 /// 2012, §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EarlyLockRelease {
     /// None.
     Off,

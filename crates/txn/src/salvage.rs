@@ -101,6 +101,7 @@ pub struct SalvagedTable {
 
 /// What became of the records of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SalvagedRows {
     /// Records that were read.
     pub rows: u64,

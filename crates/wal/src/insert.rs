@@ -31,6 +31,7 @@ use fetch_add::FetchAdd;
 
 /// How those who append agree on where their records go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogInsert {
     /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into what was allowed for
     /// all asks for the next part.

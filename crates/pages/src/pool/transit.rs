@@ -13,6 +13,7 @@ use self::baseline::{Lists, Passage};
 
 /// How the pool knows of pages on their way in and out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TransitKind {
     /// A page being read is in its frame at once, latched exclusively; a page being written stays in its frame.
     #[default]

@@ -19,6 +19,7 @@ use self::{
 
 /// How the pool finds the frame of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TranslationKind {
     /// An array of frame numbers: two loads.
     #[default]

@@ -28,6 +28,7 @@ impl Leaf {
 /// A range of keys of which nothing is known: from `low`, which is part of it, to `high`, which is not; `None` is no
 /// bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyGap {
     /// The first key; the empty one is below all others.
     pub low: Vec<u8>,

@@ -2,6 +2,7 @@
 
 /// How free pages are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FreeSpaceKind {
     /// Each thread takes pages from extents that are its own for a while.
     #[default]
