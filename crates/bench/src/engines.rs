@@ -28,7 +28,9 @@ pub mod rocksdb;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
+use std::{collections::BTreeMap, path::PathBuf};
+
+pub use ::foreshore::{Durability, Isolation};
 
 pub use self::{btreemap::BTreeMapEngine, foreshore::ForeshoreEngine};
 use crate::{BenchError, engine::Engine, named::Named, workload::PartitionOf};
@@ -100,13 +102,9 @@ impl Named for EngineKind {
             EngineKind::Bdb => "bdb",
         }
     }
-}
-
-impl FromStr for EngineKind {
-    type Err = BenchError;
 
     /// The engine of this name; an error that names its feature if this build leaves it out.
-    fn from_str(name: &str) -> Result<EngineKind, BenchError> {
+    fn chosen(name: &str) -> Result<EngineKind, BenchError> {
         let kind = EngineKind::named(name)?;
         if kind.is_built() {
             return Ok(kind);
@@ -122,18 +120,6 @@ impl FromStr for EngineKind {
     }
 }
 
-/// When a commit is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Once it is on the disk.
-    #[default]
-    Sync,
-    /// At once, and its flush is asked for: each thread's transactions are a pipeline.
-    Pipelined,
-    /// At once; a crash may lose the newest commits.
-    Lazy,
-}
-
 impl Named for Durability {
     const WHAT: &'static str = "durability";
     const ALL: &'static [Durability] = &[Durability::Sync, Durability::Pipelined, Durability::Lazy];
@@ -147,26 +133,6 @@ impl Named for Durability {
     }
 }
 
-impl FromStr for Durability {
-    type Err = BenchError;
-
-    fn from_str(name: &str) -> Result<Durability, BenchError> {
-        Durability::named(name)
-    }
-}
-
-/// What a transaction is kept apart from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
-    /// Everything: the outcome is that of some serial order.
-    #[default]
-    Serializable,
-    /// As `Serializable`, but new records may appear in a range that is read twice.
-    RepeatableRead,
-    /// It sees only what was committed when it looked.
-    ReadCommitted,
-}
-
 impl Named for Isolation {
     const WHAT: &'static str = "isolation";
     const ALL: &'static [Isolation] =
@@ -178,14 +144,6 @@ impl Named for Isolation {
             Isolation::RepeatableRead => "repeatable-read",
             Isolation::ReadCommitted => "read-committed",
         }
-    }
-}
-
-impl FromStr for Isolation {
-    type Err = BenchError;
-
-    fn from_str(name: &str) -> Result<Isolation, BenchError> {
-        Isolation::named(name)
     }
 }
 
@@ -226,14 +184,6 @@ impl Named for Execution {
     }
 }
 
-impl FromStr for Execution {
-    type Err = BenchError;
-
-    fn from_str(name: &str) -> Result<Execution, BenchError> {
-        Execution::named(name)
-    }
-}
-
 /// Who draws the transactions that an engine runs on threads of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DrawnBy {
@@ -253,14 +203,6 @@ impl Named for DrawnBy {
             DrawnBy::Clients => "clients",
             DrawnBy::Engine => "engine",
         }
-    }
-}
-
-impl FromStr for DrawnBy {
-    type Err = BenchError;
-
-    fn from_str(name: &str) -> Result<DrawnBy, BenchError> {
-        DrawnBy::named(name)
     }
 }
 
@@ -378,11 +320,11 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_built_names_its_feature() {
         for name in EngineKind::ALL.iter().map(|kind| kind.name()) {
-            match name.parse::<EngineKind>() {
+            match EngineKind::chosen(name) {
                 Ok(kind) => assert!(kind.is_built() && kind.name() == name),
                 Err(error) => assert!(error.to_string().contains(&format!("--features {name}")), "{error}"),
             }
         }
-        assert!("oracle".parse::<EngineKind>().is_err());
+        assert!(EngineKind::chosen("oracle").is_err());
     }
 }

@@ -23,6 +23,14 @@ pub trait Named: Copy + 'static {
             known: Self::ALL.iter().map(|choice| choice.name()).collect::<Vec<_>>().join(", "),
         })
     }
+
+    /// The one of this name, if it can be chosen in this build.
+    ///
+    /// # Errors
+    /// As [`Named::named`], and if it cannot.
+    fn chosen(name: &str) -> Result<Self, BenchError> {
+        Self::named(name)
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::collections::BTreeMap;
 
 use split::{Parts, Split};
 
@@ -79,14 +79,6 @@ impl Named for Mix {
             Mix::NewOrder => "neworder",
             Mix::Payment => "payment",
         }
-    }
-}
-
-impl FromStr for Mix {
-    type Err = BenchError;
-
-    fn from_str(name: &str) -> Result<Mix, BenchError> {
-        Mix::named(name)
     }
 }
 

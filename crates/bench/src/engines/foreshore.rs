@@ -14,7 +14,7 @@ use facade::{Database, Options, Pipeline, Plan, TableDefinition, TransactOptions
 use foreshore_env::sync::Arc;
 
 use super::{
-    DrawnBy, Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, LOST_WHEN_KILLED, Partitioning,
+    DrawnBy, Durability, EngineOptions, Execution, IN_FLIGHT, LOST_WHEN_KILLED, Partitioning,
     partitioned_store::PartitionedStore,
 };
 use crate::{
@@ -103,19 +103,9 @@ impl ForeshoreEngine {
         tables: &[String],
         options: &EngineOptions,
     ) -> Result<ForeshoreEngine, Failure> {
-        let isolation = match options.isolation {
-            Isolation::Serializable => facade::Isolation::Serializable,
-            Isolation::RepeatableRead => facade::Isolation::RepeatableRead,
-            Isolation::ReadCommitted => facade::Isolation::ReadCommitted,
-        };
-        let durability = match options.durability {
-            Durability::Sync => facade::Durability::Sync,
-            Durability::Pipelined => facade::Durability::Pipelined,
-            Durability::Lazy => facade::Durability::Lazy,
-        };
         let run = TransactOptions {
-            durability: Some(durability),
-            isolation: Some(isolation),
+            durability: Some(options.durability),
+            isolation: Some(options.isolation),
             execution: match options.execution {
                 // Or as the settings say.
                 Execution::Dynamic => None,
@@ -126,7 +116,7 @@ impl ForeshoreEngine {
             ..TransactOptions::default()
         };
         let load = TransactOptions {
-            durability: Some(facade::Durability::Lazy),
+            durability: Some(Durability::Lazy),
             execution: Some(facade::Execution::Dynamic),
             ..run.clone()
         };
@@ -280,7 +270,7 @@ impl Engine for ForeshoreEngine {
     }
 
     fn session(&self) -> Option<Box<dyn Session + '_>> {
-        let pipelined = self.run.durability == Some(facade::Durability::Pipelined);
+        let pipelined = self.run.durability == Some(Durability::Pipelined);
         pipelined.then(|| -> Box<dyn Session + '_> {
             Box::new(Pipelined { engine: self, pipeline: self.database.pipeline() })
         })
@@ -326,8 +316,8 @@ impl Engine for ForeshoreEngine {
 
     fn caveats(&self) -> Vec<&'static str> {
         match self.run.durability {
-            None | Some(facade::Durability::Sync) => Vec::new(),
-            Some(facade::Durability::Pipelined | facade::Durability::Lazy) => {
+            None | Some(Durability::Sync) => Vec::new(),
+            Some(Durability::Pipelined | Durability::Lazy) => {
                 vec![LOST_WHEN_KILLED]
             }
         }

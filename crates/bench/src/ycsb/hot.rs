@@ -2,7 +2,6 @@
 
 use super::YcsbOptions;
 use crate::{
-    BenchError,
     named::Named,
     random::{Distribution, Random},
 };
@@ -37,14 +36,6 @@ impl Named for HotPosition {
             HotPosition::Last => "last",
             HotPosition::Random => "random",
         }
-    }
-}
-
-impl std::str::FromStr for HotPosition {
-    type Err = BenchError;
-
-    fn from_str(name: &str) -> Result<HotPosition, BenchError> {
-        HotPosition::named(name)
     }
 }
 

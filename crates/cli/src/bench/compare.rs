@@ -107,7 +107,7 @@ fn parse_setting(text: &str) -> Result<(EngineKind, String), String> {
     if option.is_empty() {
         return Err(wrong());
     }
-    Ok((engine.parse().map_err(|error: foreshore_bench::BenchError| error.to_string())?, setting.to_owned()))
+    Ok((EngineKind::chosen(engine).map_err(|error| error.to_string())?, setting.to_owned()))
 }
 
 /// Runs the subcommand.

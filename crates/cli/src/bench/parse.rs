@@ -3,23 +3,23 @@
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use foreshore_bench::{BenchError, Distribution, Named};
+use foreshore_bench::{Distribution, Named};
 use foreshore_env::time::Duration;
 
 /// Parses one of a few names, and lists them in the help and in the error.
 pub(crate) fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
+    T: Named + Send + Sync,
 {
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+    PossibleValuesParser::new(names).try_map(|name| T::chosen(&name))
 }
 
 /// As [`names`], of all that there are.
 pub(crate) fn any_name<T>() -> impl TypedValueParser<Value = T>
 where
-    T: Named + FromStr<Err = BenchError> + Send + Sync,
+    T: Named + Send + Sync,
 {
-    PossibleValuesParser::new(T::ALL.iter().map(|choice| choice.name())).try_map(|name| name.parse::<T>())
+    PossibleValuesParser::new(T::ALL.iter().map(|choice| choice.name())).try_map(|name| T::chosen(&name))
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
