@@ -48,6 +48,15 @@ fn types_may_cross_threads() {
     shared::<Database>();
     shared::<TransactOptions>();
     shared::<foreshore::CancelHandle>();
+    shared::<Options>();
+    shared::<foreshore::DeadlockView>();
+    shared::<foreshore::LockList>();
+    shared::<foreshore::LogRetention>();
+    sent::<foreshore::Builder>();
+    sent::<foreshore::Pipeline>();
+    sent::<foreshore::CommitTicket>();
+    sent::<foreshore::Submitted<String>>();
+    sent::<foreshore::Salvage>();
     sent::<Transaction>();
     sent::<Error>();
     sent::<foreshore::Cursor<&str, i64>>();
