@@ -21,7 +21,7 @@ use foreshore_env::{
 };
 use foreshore_latch::Patience;
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_wal::Urgency;
+use foreshore_wal::{MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, Urgency};
 use proptest::prelude::*;
 
 use super::{
@@ -579,8 +579,10 @@ fn whoever_waits_for_room_in_the_log_keeps_no_bitmap_page() {
                 world.append(NOTHING, &[]).unwrap();
             }
         });
-        // No spare segment is made while nothing is synced.
-        eventually(&|| !world.log.has_room(Urgency::Work, 24));
+        // No spare segment is made while nothing is synced. That thread waits when it finds no room for a record of
+        // this length; there may be a little for a shorter one, and never less.
+        let record = (MAX_RECORD_BYTES - MAX_PAYLOAD_BYTES) as u64;
+        eventually(&|| !world.log.has_room(Urgency::Work, record));
         let looking = scope.spawn(|| {
             eventually(&|| !world.pool.space.map().lock().handed_out.is_empty());
             thread::sleep(Duration::from_millis(50));
