@@ -314,18 +314,26 @@ impl<'a> Tree<'a> {
             };
             self.purge_where(&mut page, &gone)?;
             // A merge may have purged the leaf before.
-            let underfull = self.is_underfull(page.view());
+            let (underfull, is_empty) = (self.is_underfull(page.view()), page.view().slot_count() == 0);
             let end = node::high_key(page.view());
+            let has_foster = page.view().foster_child().is_some();
             drop(page);
-            if underfull && !self.merge(session, target, 0, Zeal::Tidy)? && !self.env.has_room() {
-                // Perhaps that is why.
-                refusals += 1;
-                if refusals > RESTARTS {
+            // It would be in the way of a merge, and nobody else need come by.
+            let foster = if underfull && has_foster { Some(0) } else { landing.foster };
+            self.adopt_on_the_way(session, foster, target);
+            if underfull && !self.merge(session, target, 0, Zeal::Tidy)? {
+                let has_room = self.env.has_room();
+                // Perhaps that is why. Or somebody was in the way for a moment: nobody comes to an empty leaf again.
+                if (!has_room || is_empty) && refusals < RESTARTS {
+                    refusals += 1;
+                    from = Some(key);
+                    continue;
+                }
+                if !has_room {
                     return Ok(());
                 }
-                from = Some(key);
-                continue;
             }
+            refusals = 0;
             // On with the first chunk that may be behind this leaf.
             let done = end.as_ref().map_or(rest.len(), |end| {
                 rest.partition_point(|id| chunk_key(*id, u32::MAX).as_slice() < end.as_slice())

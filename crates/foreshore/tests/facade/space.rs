@@ -144,6 +144,35 @@ fn long_values_leave_their_pages_though_the_log_is_full_now_and_then() {
     db.close().unwrap();
 }
 
+/// A leaf of long values that was emptied was not merged where somebody was in the way for a moment, or where it had a
+/// foster child that nobody had adopted, and nobody came to it again: a file whose long values are changed by many grew
+/// without end.
+#[test]
+fn long_values_leave_their_pages_though_many_overwrite_them() {
+    const WRITERS: u32 = 16;
+    let home = tempfile::tempdir().unwrap();
+    let options = Options { pool_bytes: 64 << 20, durability: Durability::Lazy, ..Options::default() };
+    let db = Database::builder().options(options).open(home.path().join("db")).unwrap();
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let db = &db;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let value = vec![round as u8; 100 << 10];
+                    db.transact(|tx| tx.put(ROWS, writer, value.as_slice())).unwrap();
+                }
+            });
+        }
+    });
+    let end = Instant::now() + Duration::from_secs(20);
+    while used(&home, &db) >= MOST && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let used = used(&home, &db);
+    assert!(used < MOST, "{used} bytes are in use");
+    db.close().unwrap();
+}
+
 /// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was
 /// tried again: one of twenty was refused for good, though each fits the log by itself.
 #[test]
