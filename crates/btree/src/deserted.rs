@@ -1,5 +1,6 @@
-//! Leaves whose last record was deleted when its ghost could not go yet, and to which no delete comes any more. Those
-//! that are not in the pool when they are looked at are left to a compaction.
+//! Leaves whose last record was deleted when its ghost could not go yet, and to which no delete comes any more; and of
+//! the overflow table, those that are empty and could not be merged at once. Those that are not in the pool when they
+//! are looked at are left to a compaction.
 
 use std::collections::VecDeque;
 

@@ -102,7 +102,7 @@ impl<'a> Tree<'a> {
     /// Where ghosts go late, because commits are not durable at once or transactions take their time, those beside are
     /// too young still, and those that could go are farther away: the leaves that were deserted first.
     #[cold]
-    fn tidy_earlier(&self, session: &impl Session) {
+    pub(crate) fn tidy_earlier(&self, session: &impl Session) {
         let leaves: Vec<_> = (0..LEAVES_BEFORE).map_while(|_| self.env.deserted.take(self.table)).collect();
         for low in leaves {
             let target = low.as_deref().map_or(Target::First, Target::Key);

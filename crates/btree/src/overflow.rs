@@ -302,6 +302,7 @@ impl<'a> Tree<'a> {
             let id = key.first_chunk().map(|id| u64::from_be_bytes(*id));
             id.is_some_and(|id| ids.binary_search(&id).is_ok())
         };
+        self.tidy_earlier(session);
         let mut from = rest.first().map(|id| chunk_key(*id, 0).to_vec());
         let mut refusals = 0;
         while let Some(key) = from {
@@ -314,8 +315,10 @@ impl<'a> Tree<'a> {
             };
             self.purge_where(&mut page, &gone)?;
             // A merge may have purged the leaf before.
-            let (underfull, is_empty) = (self.is_underfull(page.view()), page.view().slot_count() == 0);
-            let end = node::high_key(page.view());
+            let underfull = self.is_underfull(page.view());
+            let (low, end) = (node::low_fence(page.view()), node::high_key(page.view()));
+            // What is alone has no other leaf to be merged with.
+            let deserted = page.view().slot_count() == 0 && (&low, &end) != (&None, &None);
             let has_foster = page.view().foster_child().is_some();
             drop(page);
             // It would be in the way of a merge, and nobody else need come by.
@@ -323,14 +326,17 @@ impl<'a> Tree<'a> {
             self.adopt_on_the_way(session, foster, target);
             if underfull && !self.merge(session, target, 0, Zeal::Tidy)? {
                 let has_room = self.env.has_room();
-                // Perhaps that is why. Or somebody was in the way for a moment: nobody comes to an empty leaf again.
-                if (!has_room || is_empty) && refusals < RESTARTS {
+                // Perhaps that is why. Or somebody was in the way for a moment.
+                if (!has_room || deserted) && refusals < RESTARTS {
                     refusals += 1;
                     from = Some(key);
                     continue;
                 }
                 if !has_room {
                     return Ok(());
+                }
+                if deserted {
+                    self.env.deserted.add(self.table, low);
                 }
             }
             refusals = 0;

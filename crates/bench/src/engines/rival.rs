@@ -7,7 +7,7 @@ use foreshore_env::{random::jittered_pause, thread};
 use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
-    engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Outcome, Reader, Stop, TableIndex, Visit},
+    engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Reader, TableIndex, Visit},
     named::Named,
 };
 

@@ -157,7 +157,7 @@ fn long_values_leave_their_pages_though_many_overwrite_them() {
         for writer in 0..WRITERS {
             let db = &db;
             scope.spawn(move || {
-                for round in 0..200 {
+                for round in 0..600 {
                     let value = vec![round as u8; 100 << 10];
                     db.transact(|tx| tx.put(ROWS, writer, value.as_slice())).unwrap();
                 }
