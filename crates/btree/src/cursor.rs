@@ -85,6 +85,7 @@ pub struct Cursor {
     /// Keys to read at once. It begins with one and doubles, so that a cursor that is left early locks little more than
     /// what it gave; where its own transaction makes it read again, it goes back to as many as were needed. Where what
     /// is locked is skipped, it is [`SKIPPED_AHEAD`] all the time, since one of them is locked at most.
+    /// But see [`Plan::reach`](plan::Plan::reach).
     ahead: usize,
     /// The leaf of the last batch: a hint.
     leaf: PageId,

@@ -161,6 +161,7 @@ impl BTree {
         ids.sort_unstable();
         let mut rest = ids.as_slice();
         let purged = tree.purge_chunks(session, &mut rest);
+        tree.tidy_earlier(session);
         let left = match purged {
             // Others may have taken the room that there was.
             Ok(()) | Err(StorageError::WaitEnded { .. } | StorageError::LogFull { .. }) => rest.len(),
@@ -302,7 +303,6 @@ impl<'a> Tree<'a> {
             let id = key.first_chunk().map(|id| u64::from_be_bytes(*id));
             id.is_some_and(|id| ids.binary_search(&id).is_ok())
         };
-        self.tidy_earlier(session);
         let mut from = rest.first().map(|id| chunk_key(*id, 0).to_vec());
         let mut refusals = 0;
         while let Some(key) = from {

@@ -198,7 +198,7 @@ pub trait Session {
         let _ = (table, direction, from, to);
     }
 
-    /// Moves the near bound of a scan that is about to begin behind what is known to have nothing; whether it has.
+    /// Moves the near bound of a scan that is about to read behind what is known to have nothing; whether it has.
     #[inline]
     fn pass_barren(&self, table: TableId, direction: Direction, near: &mut Bound<Vec<u8>>) -> bool {
         let _ = (table, direction, near);

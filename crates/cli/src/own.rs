@@ -10,7 +10,7 @@ use std::{
 };
 
 /// In the environment of a process that is to end with who has started it.
-const LEASHED: &str = "FORESHORE_ENDS_WITH_ITS_INPUT";
+pub(crate) const LEASHED: &str = "FORESHORE_ENDS_WITH_ITS_INPUT";
 
 /// Where Linux has the file that a process runs, whatever has become of its name.
 const RUNNING: &str = "/proc/self/exe";

@@ -81,7 +81,7 @@ impl Database {
     }
 
     /// As [`Database::compact`]; `progress` is called after each small step with what was done so far, and may stop the
-    /// compaction: what was done stays done, and the file is cut as far as that goes.
+    /// compaction: what was done stays done, and once pages move, the file is cut as far as that goes.
     ///
     /// # Errors
     /// As [`Database::compact`].

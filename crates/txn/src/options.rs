@@ -104,6 +104,7 @@ impl Default for EngineOptions {
 /// together, where all of them would fail. One that was refused, or ended, beside others may well succeed alone:
 /// [`Txn::was_crowded`](crate::Txn::was_crowded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogFullPolicy {
     /// A transaction that wants to write waits up to a second for others to end, and fails with `LogFull` then; at once
     /// if it is itself the one that needs most of the log.
@@ -122,6 +123,7 @@ impl LogFullPolicy {
 
 /// How a transaction reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadMode {
     /// Under locks (Kimura et al. 2012).
     #[default]

@@ -5,6 +5,8 @@ use std::{error::Error, ops::Bound};
 use foreshore_env::{random::jittered_pause, thread};
 
 use super::{Durability, EngineOptions, Execution, Isolation};
+#[cfg(any(feature = "bdb", feature = "rocksdb"))]
+use crate::engine::{Outcome, Stop};
 use crate::{
     BenchError,
     engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Reader, TableIndex, Visit},

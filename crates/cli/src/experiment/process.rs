@@ -64,8 +64,8 @@ pub(super) fn run(
         format!("cannot start a thread that reads what it tells: {error}")
     })?;
     let mut computed_seconds = None;
-    // Of one that was ended nothing is read to its end: what it has started may have its pipes, and
-    // compute, for as long as it likes (`simulate bench` starts itself for some machines; `again.rs`).
+    // Of one that was ended nothing is read to its end: what it has started may have its pipes for a moment longer
+    // (`simulate bench` starts itself for some machines; `again.rs`).
     let status = wait(&mut child, longest, stop, &mut computed_seconds)?;
     let join = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     let (out, err) = (join(out), join(err));

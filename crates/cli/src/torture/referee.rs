@@ -298,6 +298,8 @@ impl Referee<'_> {
 fn shell(command: &str, worker: Option<u32>) -> Result<(), CliError> {
     let mut process = Command::new("sh");
     process.envs(worker.map(|id| ("FORESHORE_WORKER", id.to_string())));
+    // What it starts of this program has another input.
+    process.env_remove(own::LEASHED);
     process.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null());
     let status = process.status().map_err(CliError::io("start a shell"))?;
     if status.success() { Ok(()) } else { Err(CliError::Other(format!("`{command}` failed: {status}"))) }

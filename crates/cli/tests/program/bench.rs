@@ -428,7 +428,8 @@ fn an_interruption_ends_the_run_of_an_engine() {
     assert_eq!(entries(directory.path()), 0);
 }
 
-/// Who is killed cannot end the run that is under way, which went on for as long as it was told.
+/// Who is killed cannot end the run that is under way, which went on for as long as it was told. Both would take longer
+/// than is waited for.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_ends_with_whoever_started_it() {

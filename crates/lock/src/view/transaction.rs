@@ -22,7 +22,7 @@ pub struct TransactionView {
     pub priority: Option<i8>,
     /// The call that it comes from; `None` as above.
     pub begun_at: Option<&'static Location<'static>>,
-    /// How long it has been open; `None` as above.
+    /// How long it has been open; `None` as above, and of those in a deadlock or in an error's own wait.
     pub open_for: Option<Duration>,
 }
 

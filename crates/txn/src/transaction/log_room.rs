@@ -54,7 +54,8 @@ impl Txn {
 
 impl TxnSession {
     /// The same in the middle of a change that has found a large value to be deleted: no key says how long its value
-    /// is. What it has logged so far is little.
+    /// is. What it has logged so far is little, but for a large value that takes its place, for which
+    /// [`Txn::make_room_ahead`] has looked.
     pub(super) fn make_room_to_discard(&mut self, value_bytes: u64) {
         if value_bytes > LARGE_BYTES {
             self.advance_change();

@@ -92,7 +92,7 @@ fn what_was_deleted_gives_its_space_back() {
     assert_sound(&engine, "opened again");
 }
 
-/// At its first step, among leaves, and among pages that move: what was done stays, nothing else is, and the file is cut.
+/// At its first step, among leaves, and among pages that move: what was done stays, nothing else is, the file is cut.
 #[test]
 fn a_compaction_that_is_stopped_has_done_what_it_has_done() {
     let engine = open_with(&FaultyDisk::new(), &roomy()).unwrap();

@@ -453,6 +453,7 @@ fn a_transaction_that_fills_the_log_alone_is_told_at_once() {
                 assert!(matches!(error, TxnError::LogHeld), "{error}");
                 drop(txn);
             }
+            _ => unreachable!("the test knows both policies"),
         }
         put(&engine, &table, b"after", b"");
         assert_sound(&engine, "after a full log");

@@ -8,7 +8,7 @@ use std::{
 use foreshore_env::sync::{Arc, Mutex};
 
 /// Holds the process. A terminal interrupts it, too; a signal that is sent to the program alone does not come to it,
-/// and it would go on measuring for as long as it was told.
+/// and it would work in its directory while that is removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leash(Arc<Mutex<Held>>);
 
