@@ -167,7 +167,7 @@ impl LockOwner {
     ///
     /// Whatever the error, the transaction holds what it held before. Must not be called under a latch. What is locked
     /// is the weakest mode of [`crate::LockOptions::key_ranges`] that covers `mode`.
-    #[inline]
+    #[inline(always)]
     pub fn acquire(
         &mut self,
         table: TableId,
