@@ -9,7 +9,10 @@ use foreshore_env::{
 
 use crate::{BenchError, threads::start_all};
 
-/// The middle value, or the mean of the two in the middle. There has to be one.
+/// The middle value, or the mean of the two in the middle.
+///
+/// # Panics
+/// Without any value.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
@@ -27,8 +30,8 @@ pub fn turns(count: usize, round: usize) -> Vec<usize> {
     places
 }
 
-/// Measures so many cells in so many rounds, in which they take turns. `progress` is told how many measurements are done,
-/// of how many.
+/// Measures the cells in so many rounds, in which they take turns. `progress` is told how many measurements are done, of
+/// how many.
 pub(crate) fn in_turns<C>(
     cells: &mut [C],
     rounds: usize,

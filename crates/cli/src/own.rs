@@ -6,8 +6,13 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
 };
+// It waits outside of all simulations.
+#[cfg(foreshore_sim)]
+use std::thread;
+
+#[cfg(not(foreshore_sim))]
+use foreshore_env::thread;
 
 /// In the environment of a process that is to end with who has started it.
 pub(crate) const LEASHED: &str = "FORESHORE_ENDS_WITH_ITS_INPUT";

@@ -215,8 +215,8 @@ impl Transaction {
     /// [`Transaction::get_for_update`].
     ///
     /// What a transaction deletes lies in its place until the transaction has ended. Its next look for the first entry
-    /// goes past that without a look at each entry, unless it has taken something back since, or put back some thirty
-    /// there; but not under another isolation than [`Isolation::Serializable`](crate::Isolation::Serializable), nor with
+    /// goes past that without a look at each entry, unless it has taken something back since; but not under another
+    /// isolation than [`Isolation::Serializable`](crate::Isolation::Serializable), nor with
     /// [`Transaction::cursor_skip_locked`], where each look goes past it: there, who takes many entries takes them from
     /// one cursor.
     ///

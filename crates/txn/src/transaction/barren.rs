@@ -92,10 +92,6 @@ impl Barren {
         let [from, to] = [from, to].map(|bound| bound.map(<[u8]>::to_vec));
         let mut stretch = Stretch { table, direction, from, to };
         self.0 = mem::take(&mut self.0).into_iter().filter_map(|other| stretch.join(other)).collect();
-        self.add(stretch);
-    }
-
-    fn add(&mut self, stretch: Stretch) {
         if self.0.len() == MOST {
             self.0.remove(0);
         }
@@ -126,7 +122,8 @@ impl Barren {
         }
     }
 
-    /// What lies before the key, and what lies behind it, stays as it is.
+    /// What lies behind the key stays as it is, and what lies before it if there is room for both: no other stretch has
+    /// to go, which may be the one that spares most.
     #[cold]
     fn part_at(&mut self, table: TableId, key: &[u8]) {
         for index in (0..self.0.len()).rev() {
@@ -136,9 +133,9 @@ impl Barren {
             }
             let Stretch { direction, from, to, .. } = self.0.remove(index);
             let [before, behind] = [before, behind].map(|bound| bound.map(<[u8]>::to_vec));
-            for (from, to) in [(from, before), (behind, to)] {
-                if is_before(direction, as_slice(&from), as_slice(&to)) {
-                    self.add(Stretch { table, direction, from, to });
+            for (from, to) in [(behind, to), (from, before)] {
+                if self.0.len() < MOST && is_before(direction, as_slice(&from), as_slice(&to)) {
+                    self.0.insert(index, Stretch { table, direction, from, to });
                 }
             }
         }
@@ -226,7 +223,8 @@ mod tests {
     /// What came back before all that was deleted had the next look pass over all of it once more.
     #[test]
     fn what_comes_back_parts_a_stretch_and_leaves_its_rest() {
-        const BACK: u32 = 10;
+        // More than there are stretches.
+        const BACK: u32 = 40;
         let (engine, table) = open();
         for direction in [Direction::Ascending, Direction::Descending] {
             let place = |number: u32| match direction {
