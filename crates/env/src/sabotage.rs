@@ -96,11 +96,15 @@ pub enum Fault {
     DropUnflushed,
     /// A cursor that skips what is locked takes it all the same.
     LockedNotSkipped,
+    /// A transaction that puts a record where it has found none does not find it there.
+    PutUnnoticed,
+    /// Whoever awaits a submitted transaction is not woken.
+    WakerForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 44] = [
+    pub const ALL: [Fault; 46] = [
         Fault::LogUnsynced,
         Fault::LogSyncErrorIgnored,
         Fault::CommitUnflushed,
@@ -145,6 +149,8 @@ impl Fault {
         Fault::PreparedUndone,
         Fault::DropUnflushed,
         Fault::LockedNotSkipped,
+        Fault::PutUnnoticed,
+        Fault::WakerForgotten,
     ];
 
     /// The fault's name, as it stands in the source.

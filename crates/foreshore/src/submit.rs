@@ -16,6 +16,7 @@ use std::{
 };
 
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::{Arc, Condvar, Mutex},
     time::Instant,
 };
@@ -92,7 +93,7 @@ impl<R> Cell<R> {
         if sleeps {
             self.changed.notify_all();
         }
-        if let Some(waker) = waker {
+        if let Some(waker) = waker.filter(|_| !planted(Fault::WakerForgotten)) {
             // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs,
             // too. It may wait for their locks there, as a body may (DB-11).
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| nested::within(|| waker.wake()))) {

@@ -125,7 +125,7 @@ pub enum Op {
         /// Whether the key was there.
         existed: bool,
     },
-    /// Remove each key of a range.
+    /// Remove the first keys of a range.
     RemoveRange {
         /// The table.
         table: u32,
@@ -133,7 +133,9 @@ pub enum Op {
         low: Bound<Vec<u8>>,
         /// Where the range ends.
         high: Bound<Vec<u8>>,
-        /// How many there were.
+        /// The most that are removed.
+        most: u64,
+        /// How many were.
         removed: u64,
     },
     /// Mark this place. Savepoints are numbered from 0 in the order of their making.

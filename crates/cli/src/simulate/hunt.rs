@@ -10,6 +10,7 @@ mod hand;
 mod judge;
 mod last_act;
 mod plan;
+mod queue;
 mod scratch;
 mod server;
 mod wide;

@@ -159,8 +159,9 @@ impl Run<'_> {
                 self.set(*table, key, None);
                 Ok(())
             }
-            Op::RemoveRange { table, low, high, removed } => {
-                let there = self.scan(*table, low, high);
+            Op::RemoveRange { table, low, high, most, removed } => {
+                let mut there = self.scan(*table, low, high);
+                there.truncate(usize::try_from(*most).unwrap_or(usize::MAX));
                 self.expect(index, op, removed, &(there.len() as u64))?;
                 there.iter().for_each(|(key, _)| self.set(*table, key, None));
                 Ok(())

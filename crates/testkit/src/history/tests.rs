@@ -240,7 +240,7 @@ fn what_is_there_what_is_removed_and_keys_alone_are_judged() {
     };
     let remove = |low: &str, removed| {
         let (low, high) = (Bound::Excluded(low.into()), Bound::Unbounded);
-        Op::RemoveRange { table: 1, low, high, removed }
+        Op::RemoveRange { table: 1, low, high, most: 2, removed }
     };
     let replay = |ops: &[Op]| {
         let history = History::new();
@@ -259,6 +259,9 @@ fn what_is_there_what_is_removed_and_keys_alone_are_judged() {
     .unwrap();
     assert_eq!(replay(&[contains("a", false)]), Err(0));
     assert_eq!(replay(&[keys(false, true, &["a", "b"])]), Err(0));
+    replay(&[remove("", 2), keys(false, true, &["c"])]).unwrap();
     assert_eq!(replay(&[remove("a", 1)]), Err(0));
+    assert_eq!(replay(&[remove("", 3)]), Err(0));
+    assert_eq!(replay(&[remove("", 2), contains("b", true)]), Err(1));
     assert_eq!(replay(&[remove("a", 2), contains("b", true)]), Err(1));
 }

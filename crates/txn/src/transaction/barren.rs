@@ -11,6 +11,7 @@ use std::{mem, ops::Bound};
 
 use foreshore_base::TableId;
 use foreshore_btree::Direction;
+use foreshore_env::sabotage::{Fault, planted};
 
 /// How many stretches it remembers: those that were met last.
 const MOST: usize = 32;
@@ -126,6 +127,9 @@ impl Barren {
     /// to go, which may be the one that spares most.
     #[cold]
     fn part_at(&mut self, table: TableId, key: &[u8]) {
+        if planted(Fault::PutUnnoticed) {
+            return;
+        }
         for index in (0..self.0.len()).rev() {
             let (before, behind) = (Bound::Included(key), Bound::Excluded(key));
             if self.0[index].table != table || !self.0[index].has(before) {

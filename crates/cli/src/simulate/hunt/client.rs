@@ -19,6 +19,7 @@ use super::{
     hand::Hand,
     plan::{Way, Ways},
     scratch::{self, Drop},
+    wide_client::awaited,
 };
 
 pub(super) type Bytes<'b> = TableDefinition<'static, &'b [u8], &'b [u8]>;
@@ -139,7 +140,8 @@ impl Client<'_> {
 
     pub(super) fn options(&mut self) -> TransactOptions {
         let read_mode = Some(self.db.options().read_mode);
-        TransactOptions { read_mode, ..options(&mut self.hand) }
+        let drawn = TransactOptions { read_mode, ..options(&mut self.hand) };
+        if self.hand.wide { self.wide_options(drawn) } else { drawn }
     }
 
     fn transaction(&mut self, serial: u64, pipeline: Option<&mut Pipeline>) -> Result<()> {
@@ -201,15 +203,29 @@ impl Client<'_> {
                 }
                 Err(error) => (refusal(&error), Err(error)),
             },
-            _ => match tx.commit() {
-                Ok(()) if options.durability == Some(Durability::Sync) => (Told::Durable, Ok(())),
-                Ok(()) => (Told::Lazy, Ok(())),
-                Err(error) => (refusal(&error), Err(error)),
-            },
+            _ => {
+                let (told, committed) = self.commit(tx, &options);
+                match committed {
+                    Ok(()) => (told, Ok(())),
+                    Err(error) => (refusal(&error), Err(error)),
+                }
+            }
         };
         self.attempts.push(Attempt::new(position, ops, row, told, &self.shared.order));
         result?;
         if self.tickets.len() >= TICKETS { self.settle() } else { Ok(()) }
+    }
+
+    /// Commits a transaction as durably as its options say or, in wide seeds, as is said now; gives what that promises.
+    fn commit(&mut self, tx: Transaction, options: &TransactOptions) -> (Told, Result<()>) {
+        if self.hand.wide && self.hand.random.below(3) == 0 {
+            let (durability, told) = match self.hand.random.below(2) {
+                0 => (Durability::Sync, Told::Durable),
+                _ => (Durability::Lazy, Told::Lazy),
+            };
+            return (told, tx.commit_with(durability));
+        }
+        (told(options), tx.commit())
     }
 
     /// Prepares a transaction, lets others meet its locks, and decides about it.
@@ -262,7 +278,8 @@ impl Client<'_> {
 
     fn wait_for_oldest(&mut self) -> Result<()> {
         let (submitted, run) = self.submitted.remove(0);
-        let result = submitted.wait();
+        let awaits = self.hand.wide && self.hand.random.below(2) == 0;
+        let result = if awaits { awaited(submitted) } else { submitted.wait() };
         self.note(&run, result)
     }
 

@@ -6,7 +6,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use foreshore::{Direction, Error, ReadTransaction, Reads, Result, Savepoint, Transaction};
-use foreshore_env::time::Duration;
+use foreshore_env::time::{Duration, Instant};
 use foreshore_testkit::history::Op;
 
 use super::{
@@ -15,25 +15,25 @@ use super::{
 };
 
 /// The most steps of a cursor, and keys that are read at a time.
-const STEPS: u64 = 10;
+pub(super) const STEPS: u64 = 10;
 /// The most rows that are appended at a time.
 const APPENDED: u64 = 12;
 /// The longest that a transaction waits for a lock once it has asked for that, in microseconds.
-const LONGEST_WAIT_US: u64 = 2000;
+pub(super) const LONGEST_WAIT_US: u64 = 2000;
 
 /// A key, and its value if that was asked for.
 type Entry = (Vec<u8>, Option<Vec<u8>>);
 
 /// A range of which nothing was seen yet, or what is left of it.
 #[derive(Clone)]
-struct Left {
-    table: u32,
-    low: Bound<Vec<u8>>,
-    high: Bound<Vec<u8>>,
+pub(super) struct Left {
+    pub(super) table: u32,
+    pub(super) low: Bound<Vec<u8>>,
+    pub(super) high: Bound<Vec<u8>>,
 }
 
 impl Left {
-    fn slices(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    pub(super) fn slices(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (self.low.as_ref().map(Vec::as_slice), self.high.as_ref().map(Vec::as_slice))
     }
 
@@ -53,12 +53,12 @@ impl Left {
     }
 }
 
-fn direction(descending: bool) -> Direction {
+pub(super) fn direction(descending: bool) -> Direction {
     if descending { Direction::Descending } else { Direction::Ascending }
 }
 
 impl Hand {
-    fn range(&mut self) -> Left {
+    pub(super) fn range(&mut self) -> Left {
         Left { table: self.random.below(2) as u32, low: self.bound(), high: self.bound() }
     }
 
@@ -71,20 +71,29 @@ impl Hand {
         reads_only: bool,
         serial: u64,
     ) -> Result<()> {
-        match self.random.below(if reads_only { 9 } else { 16 }) {
+        match self.random.below(if reads_only { 10 } else { 20 }) {
             0..7 => self.look(&mut ReadOrWrite::Write(tx), ops),
             7 => {
-                tx.set_lock_timeout(Some(Duration::from_micros(self.random.below(LONGEST_WAIT_US))));
+                let wait = Duration::from_micros(self.random.below(LONGEST_WAIT_US));
+                match self.random.below(3) {
+                    0 => tx.set_no_wait(self.random.below(2) == 0),
+                    1 => tx.set_deadline(Some(Instant::now() + 4 * wait)),
+                    _ => tx.set_lock_timeout(Some(wait)),
+                }
                 Ok(())
             }
-            8 => {
+            8 => self.glance(tx),
+            9 => {
                 let Some((made, savepoint)) = savepoints.pop() else { return Ok(()) };
                 tx.release(savepoint)?;
                 ops.push(Op::Release(made));
                 Ok(())
             }
-            9..13 => self.walk(tx, ops, serial),
-            13 | 14 => self.remove_range(tx, ops),
+            10..13 => self.walk(tx, ops, serial),
+            13..16 => self.take(tx, ops, serial),
+            16 => self.get_many(tx, ops),
+            17 => self.remove_range(tx, ops),
+            18 => self.remove_some(tx, ops),
             _ => self.append(tx, ops, serial),
         }
     }
@@ -220,7 +229,7 @@ impl Hand {
         let range = self.range();
         let removed = tx.remove_range(table(range.table), range.slices())?;
         let Left { table, low, high } = range;
-        ops.push(Op::RemoveRange { table, low, high, removed });
+        ops.push(Op::RemoveRange { table, low, high, most: u64::MAX, removed });
         Ok(())
     }
 

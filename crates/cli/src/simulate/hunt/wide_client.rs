@@ -1,19 +1,25 @@
 //! What clients do beside transactions in the seeds that are wide: copies of the database and compactions while others
 //! work, plans that name ranges and tables, transactions that are lent only to read, looks at who waits for whom.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    pin::pin,
+    task::{Context, Poll, Wake, Waker},
+};
 
-use foreshore::{Error, ReadMode, Result, TableLock, TransactOptions};
+use foreshore::{Error, ReadMode, Result, Submitted, TableLock, TransactOptions};
 use foreshore_env::{
     random::Xorshift,
     sync::{Arc, atomic::Ordering},
+    thread::{self, Thread},
+    time::Duration,
 };
 
 use super::{
     attempt::{Did, Run, told},
     client::{Acts, Client, body, is_usual, table},
     copies::Copy,
-    wide::ReadOrWrite,
+    wide::{LONGEST_WAIT_US, ReadOrWrite},
 };
 
 /// The seeds that are wide, by what is left of them when they are divided: about one in four, beside each other choice
@@ -59,6 +65,27 @@ pub(super) fn draw(
         }
     }
     random.below(2) == 0
+}
+
+/// Wakes a thread that awaits a submitted transaction.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The result of a submitted transaction, as a task of some runtime gets it.
+pub(super) fn awaited(submitted: Submitted<()>) -> Result<()> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut submitted = pin!(submitted);
+    loop {
+        match submitted.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => thread::park(),
+        }
+    }
 }
 
 impl Client<'_> {
@@ -143,8 +170,23 @@ impl Client<'_> {
                 _ => plan.lock_table(table(number), TableLock::SharedIntentExclusive),
             };
         }
+        if self.hand.random.below(3) == 0 {
+            self.submitted.push((plan.submit(body)?, run));
+            return Ok(());
+        }
         let result = plan.run(body);
         self.note(&run, result)
+    }
+
+    /// Who gives way, and when, is up to more than what all seeds draw.
+    pub(super) fn wide_options(&mut self, drawn: TransactOptions) -> TransactOptions {
+        let short = Duration::from_micros(self.hand.random.below(LONGEST_WAIT_US));
+        TransactOptions {
+            priority: self.hand.random.below(3) as i8 - 1,
+            lock_timeout: (self.hand.random.below(6) == 0).then_some(short),
+            label: (self.hand.random.below(3) == 0).then(|| format!("client {}", self.hand.number).into()),
+            ..drawn
+        }
     }
 
     /// Closes the database while others work.
