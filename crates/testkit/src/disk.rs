@@ -6,13 +6,14 @@
 //! rest nothing, everything, some blocks, or some sectors in some of their versions.
 
 mod content;
+mod faults;
 mod names;
 mod operations;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     io,
     ops::Range,
     path::{Path, PathBuf},
@@ -24,6 +25,7 @@ use foreshore_env::{
 };
 
 use content::{BLOCK_BYTES, Content};
+use faults::Faults;
 use names::{Names, Node};
 
 #[cfg(doc)]
@@ -64,51 +66,6 @@ struct State {
     /// Faults that somebody has met.
     met: BTreeMap<(Met, PathBuf), u64>,
     crashed: bool,
-}
-
-#[derive(Debug, Default)]
-struct Faults {
-    /// The crash comes with this operation.
-    crash_at: Option<u64>,
-    /// Syncs with these numbers fail.
-    fail_syncs: HashSet<u64>,
-    /// Writes with these numbers fail.
-    fail_writes: HashSet<u64>,
-    /// Blocks that may still be taken.
-    free_blocks: Option<u64>,
-    /// Reads with these numbers fail.
-    fail_reads: HashSet<u64>,
-    /// Reads give at most this many bytes.
-    longest_read: Option<usize>,
-    /// Reads that touch these places fail.
-    bad_places: Vec<(PathBuf, Range<u64>)>,
-    /// A sync that fails has written some blocks, by this seed and its number.
-    some_of_failed_syncs: Option<u64>,
-    /// How long each sync takes.
-    sync_delay: std::time::Duration,
-    /// Syncs wait until this is over.
-    syncs_held: bool,
-    /// So many more files can be opened; `None`: no end.
-    files_left: Option<u32>,
-    /// After so many files one cannot be opened; `None`: that is over.
-    files_before_refusal: Option<u32>,
-    /// Syncs of files in this directory, and below it, do nothing and say that they did.
-    lying: Option<PathBuf>,
-}
-
-impl Faults {
-    /// Whether one more file may be opened, which is counted.
-    fn take_file(&mut self) -> bool {
-        if self.files_before_refusal == Some(0) {
-            self.files_before_refusal = None;
-            return false;
-        }
-        self.files_before_refusal = self.files_before_refusal.map(|files| files - 1);
-        let Some(left) = &mut self.files_left else { return true };
-        let may = *left > 0;
-        *left = left.saturating_sub(1);
-        may
-    }
 }
 
 /// A fault that somebody has met.
@@ -175,6 +132,13 @@ impl FaultyDisk {
         self.state.lock().faults.fail_syncs.insert(number);
     }
 
+    /// Lets the next sync of a file whose name has this extension by then fail, as with [`FaultyDisk::fail_sync`], and
+    /// none of another file that somebody in the background comes to first: `log` is a segment of a log that has
+    /// records that count, and none that is being made.
+    pub fn fail_next_sync_of(&self, extension: &'static str) {
+        self.state.lock().faults.fail_sync_of = Some(extension);
+    }
+
     /// Lets each sync that fails have written some of its blocks of 4 KiB, by this seed: `None`, as at first, none of
     /// them.
     pub fn keep_some_of_failed_syncs(&self, seed: Option<u64>) {
@@ -195,6 +159,7 @@ impl FaultyDisk {
     pub fn fail_no_more(&self) {
         let faults = &mut self.state.lock().faults;
         (faults.fail_reads, faults.fail_writes, faults.fail_syncs) = Default::default();
+        faults.fail_sync_of = None;
     }
 
     /// The faults that somebody has met, with the file or directory, and how often.

@@ -150,6 +150,12 @@ impl Names {
         })
     }
 
+    /// Whether a file has a name with this extension.
+    pub(super) fn has_extension(&self, file: u64, extension: &str) -> bool {
+        let mut names = self.now.iter().filter(|(_, node)| **node == Node::File(file));
+        names.any(|(path, _)| path.extension().is_some_and(|it| it == extension))
+    }
+
     pub(super) fn paths_of_files(&self) -> Vec<PathBuf> {
         let files = self.now.iter().filter(|(_, node)| matches!(node, Node::File(_)));
         files.map(|(path, _)| path.clone()).collect()

@@ -348,7 +348,7 @@ impl DiskFile for OpenFile {
             thread::sleep(HELD_SYNC_NAP);
             state = self.disk.state.lock();
         }
-        let works = state.sync_operation(&self.path)?;
+        let works = state.sync_operation(&self.path)? && !state.meets_fault_of_name(self.file, &self.path);
         if works && state.faults.lying.as_ref().is_some_and(|directory| self.path.starts_with(directory)) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
@@ -281,6 +281,22 @@ fn a_failed_sync_may_have_saved_some() {
         seen[usize::from(old > 0) + usize::from(new == 0)] += 1;
     }
     assert!(seen.iter().all(|&count| count > 0), "all, some, none: {seen:?}");
+}
+
+#[test]
+fn a_sync_fails_for_the_name_that_its_file_has_by_then() {
+    let disk = disk();
+    let [becomes, other] = ["a", "b"].map(|name| file(&disk, name, 1, 1024));
+    disk.fail_next_sync_of("log");
+    becomes.sync().unwrap();
+    disk.rename(&path("a"), &path("a.log")).unwrap();
+    other.sync().unwrap();
+    becomes.sync().unwrap_err();
+    becomes.sync().unwrap();
+    disk.fail_next_sync_of("log");
+    disk.fail_no_more();
+    becomes.sync().unwrap();
+    assert_eq!(disk.met().len(), 1);
 }
 
 #[test]
