@@ -323,7 +323,7 @@ fn a_log_that_fails_after_an_early_release_stops_everything() {
         } else {
             None
         };
-        disk.fail_sync(disk.counts().syncs + 1);
+        disk.fail_next_sync_of("log");
         disk.hold_syncs(false);
         for ticket in [Some(writer), readers].into_iter().flatten() {
             let outcome = ticket.wait();

@@ -296,7 +296,7 @@ fn a_commit_whose_flush_fails_is_of_unknown_outcome() {
     let mut txn = begin(&engine);
     txn.put(&table, b"one", b"value").unwrap();
     txn.put(&table, b"other", b"value").unwrap();
-    disk.fail_sync(disk.counts().syncs + 1);
+    disk.fail_next_sync_of("log");
     let error = txn.commit(Durability::Sync).unwrap_err();
     assert!(matches!(error, TxnError::OutcomeUnknown { .. }), "{error}");
     assert!(!error.is_retryable());

@@ -490,7 +490,7 @@ fn who_must_not_leave_his_locks_behind_yet_waits_for_a_flush() {
             shortly();
             assert!(!late.is_finished());
             if fails {
-                disk.fail_sync(disk.counts().syncs + 1);
+                disk.fail_next_sync_of("log");
             }
             disk.hold_syncs(false);
             late.join().unwrap()
@@ -542,7 +542,7 @@ fn a_log_that_fails_ends_every_wait_for_it() {
         thread::scope(|scope| {
             let full = scope.spawn(|| pipeline.begin(BeginOptions::default()).map(drop));
             shortly();
-            disk.fail_sync(disk.counts().syncs + 1);
+            disk.fail_next_sync_of("log");
             disk.hold_syncs(false);
             let begun = full.join().unwrap();
             assert!(is_poisoned(&begun), "{release:?}");

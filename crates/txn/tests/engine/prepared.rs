@@ -357,7 +357,7 @@ fn a_log_that_fails_leaves_prepared_or_not() {
         if step > 0 {
             prepare(&engine, &table, 0);
         }
-        disk.fail_sync(disk.counts().syncs + 1);
+        disk.fail_next_sync_of("log");
         let result = match step {
             0 => {
                 let mut txn = begin(&engine);
