@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    path::PathBuf,
     pin::Pin,
     task::{Context, Poll, Wake, Waker},
 };
@@ -236,10 +237,14 @@ fn what_became_durable_together_is_free_before_anybody_is_woken() {
             txn.put(&table, key, b"1").unwrap();
             txn.commit_pipelined().unwrap()
         };
+        let is_segment = |path: &PathBuf| path.extension().is_some_and(|it| it == "log");
+        let content = |path: PathBuf| disk.read_file(&path).unwrap();
+        let segments = || -> Vec<_> { disk.files().into_iter().filter(is_segment).map(content).collect() };
         disk.hold_syncs(true);
-        // The flush of this one takes none of the others along.
+        // The flush of this one takes none of the others along: it has begun when something of it is in the file.
+        let before = segments();
         let ahead = commit(b"c");
-        shortly();
+        until("its flush begins", || segments() != before);
         let (mut first, second) = (commit(b"a"), commit(b"b"));
         let asks = Arc::new(Asks(Arc::clone(&engine), table.clone(), AtomicU32::new(0)));
         let waker = Waker::from(Arc::clone(&asks));
