@@ -253,6 +253,14 @@ fn long_values_leave_their_pages_when_their_delete_commits() {
     fill();
     let used = |engine: &Engine| engine.stats().pages - engine.stats().pages_free;
     let pages = used(&engine);
+    // What a transaction had to leave, because the log had no room for a moment, the reaper purges a little later.
+    let leave = || {
+        let begun = Instant::now();
+        while used(&engine) > pages + pages / 4 {
+            assert!(begun.elapsed() < PATIENCE, "{} pages for {pages}", used(&engine));
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
     for round in 0..10 {
         let mut txn = begin(&engine);
         for number in 0..60_u32 {
@@ -266,11 +274,11 @@ fn long_values_leave_their_pages_when_their_delete_commits() {
         }
         fill();
     }
-    assert!(used(&engine) <= pages + pages / 4, "{} pages for {pages}", used(&engine));
+    leave();
     // What a rollback has buried goes with it.
     let mut txn = begin(&engine);
     (100..160_u32).for_each(|number| assert!(!txn.put(&table, &number.to_be_bytes(), &[7; 20_000]).unwrap()));
     txn.rollback().unwrap();
-    assert!(used(&engine) <= pages + pages / 4, "{} pages for {pages}", used(&engine));
+    leave();
     assert_sound(&engine, "at the end");
 }
