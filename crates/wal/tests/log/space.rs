@@ -209,19 +209,25 @@ fn what_a_coming_segment_held_never_passes_for_a_record() {
 /// A sync that takes long holds up nobody who appends: somebody else makes room meanwhile.
 #[test]
 fn appends_go_on_during_a_long_sync() {
-    let disk = FaultyDisk::new();
-    let options = LogOptions { latency: Duration::from_secs(4), ..options() };
-    let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
-    let records = append_all(&log, [100]);
-    log.request_flush(last(&records));
-    let begun = Instant::now();
-    // More than the ring, and two segments.
-    let more = append_all(&log, [60_000; 6]);
-    assert!(begun.elapsed() < options.latency, "they waited for {:?}", begun.elapsed());
-    // Nothing of them is durable, and all can be read: some in the ring, some in a segment that is still called a
-    // spare.
-    assert!(log.durable() <= more[0].0.lsn);
-    assert!(read_from(&log, more[0].0.lsn).unwrap() == more);
+    // A machine that stands still for so long is given a longer one.
+    let go_on = [4, 16, 60].into_iter().any(|seconds| {
+        let disk = FaultyDisk::new();
+        let options = LogOptions { latency: Duration::from_secs(seconds), ..options() };
+        let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+        let records = append_all(&log, [100]);
+        let begun = Instant::now();
+        log.request_flush(last(&records));
+        // More than the ring, and two segments.
+        let more = append_all(&log, [60_000; 6]);
+        // Nothing of them is durable, and all can be read: some in the ring, some in a segment that is still called a
+        // spare.
+        let durable = log.durable();
+        assert!(read_from(&log, more[0].0.lsn).unwrap() == more);
+        let is_in_time = begun.elapsed() < options.latency;
+        assert!(!is_in_time || durable <= more[0].0.lsn);
+        is_in_time
+    });
+    assert!(go_on, "they waited for it");
 }
 
 #[test]
