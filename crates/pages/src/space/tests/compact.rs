@@ -7,7 +7,7 @@ use foreshore_env::{
     disk::{Disk, OpenMode},
     random::Xorshift,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use foreshore_latch::Patience;
 use foreshore_testkit::CrashMode;
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     BufferPool, Compaction, PoolOptions,
-    testing::{ALLOCATE, DATA, MOVE, World, options},
+    testing::{ALLOCATE, DATA, FAR, MOVE, World, options},
 };
 
 /// Pages of a span in most worlds.
@@ -318,10 +318,17 @@ fn cut_beside<T: Send>(
     search: impl FnOnce() -> T + Send,
 ) -> T {
     let before = world.pool.page_count();
+    let header = || world.disk.read_file(Path::new(DATA)).unwrap()[..PAGE_BYTES].to_vec();
+    let old_header = header();
     thread::scope(|scope| {
         world.disk.hold_syncs(true);
         let cut = scope.spawn(move || compaction.cut(end).unwrap());
-        thread::sleep(Duration::from_millis(300));
+        // It needs no bitmap page any more, and waits for the disk.
+        let start = Instant::now();
+        while header() == old_header {
+            assert!(start.elapsed() < FAR, "nothing is cut");
+            thread::sleep(Duration::from_millis(1));
+        }
         let bitmap = world.pool.exclusive(waited_for).unwrap();
         let search = scope.spawn(search);
         thread::sleep(Duration::from_millis(300));
