@@ -18,6 +18,8 @@ use crate::{
 };
 
 const KEYS: u8 = 31;
+/// What nobody may be held up for; half of what a fault in the pool would take.
+const FAR: Duration = Duration::from_secs(30);
 
 /// A tree of which the last thing in the log is the split of a leaf, not yet adopted.
 struct Orphaned {
@@ -102,7 +104,7 @@ fn whoever_passes_waits_for_no_leaf_to_have_its_foster_child_adopted() {
             rig.tree.get(&mut NoLocks::new(TxnId(2)), &key, Isolation::Serializable, |_| ()).unwrap()
         });
         let begun = Instant::now();
-        while !reader.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+        while !reader.is_finished() && begun.elapsed() < FAR {
             thread::sleep(Duration::from_millis(1));
         }
         let waits = !reader.is_finished();
@@ -122,7 +124,7 @@ fn whoever_passes_waits_for_no_room_to_have_a_foster_child_adopted() {
     let orphaned = orphaned();
     let (rig, key) = (&orphaned.rig, orphaned.key());
     let read = || rig.tree.get(&mut NoLocks::new(TxnId(2)), &key, Isolation::Serializable, |_| ()).unwrap();
-    assert!(rig.ends_without_room(Duration::from_secs(5), || assert!(read().is_some())), "it waits");
+    assert!(rig.ends_without_room(FAR, || assert!(read().is_some())), "it waits");
     assert_eq!(rig.verify().foster_children, 1);
     // The next to come has it adopted.
     read();

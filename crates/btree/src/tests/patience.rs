@@ -148,7 +148,7 @@ fn a_scan_over_ghosts_waits_for_no_room_in_the_log() {
         assert!(all.unwrap().is_empty());
         drop(rig.env.without_tidying());
     };
-    assert!(rig.ends_without_room(FAR / 6, look), "it waits");
+    assert!(rig.ends_without_room(FAR, look), "it waits");
     assert_eq!(rig.pages().len(), pages);
     look();
     assert!(rig.pages().len() < pages, "the next to come tidies");
