@@ -271,12 +271,15 @@ fn who_makes_a_table_waits_for_a_place() {
     };
     let in_time = TransactOptions { deadline: Some(WAIT), ..TransactOptions::default() };
     let at_once = TransactOptions { no_wait: true, ..TransactOptions::default() };
-    for (options, waits) in [(&in_time, true), (&at_once, false)] {
+    let refused_after = |options: &TransactOptions| {
         let since = Instant::now();
         let refused = uses("new", options).unwrap_err();
         assert!(matches!(refused, Error::TooManyTransactions { .. }), "{refused}");
-        assert_eq!(since.elapsed() >= WAIT, waits, "{:?}", since.elapsed());
-    }
+        since.elapsed()
+    };
+    assert!(refused_after(&in_time) >= WAIT);
+    // The machine may stand still for once, not each time.
+    assert!((0..100).any(|_| refused_after(&at_once) < WAIT));
     // In whatever way it runs; and two that want one table need one place.
     thread::scope(|scope| {
         open.truncate(MAX_TRANSACTIONS - 3);
