@@ -13,8 +13,8 @@ use std::{
 };
 
 use foreshore::{
-    Database, DeadlockPolicy, Direction, Durability, Error, Execution, Options, Result, TableDefinition,
-    TableLock, TransactOptions, Transaction,
+    Database, DeadlockPolicy, Direction, Durability, Error, Execution, LockTarget, LockView, Options, Result,
+    TableDefinition, TableLock, TransactOptions, Transaction,
 };
 use foreshore_env::random::Xorshift;
 use foreshore_testkit::FaultyDisk;
@@ -303,11 +303,12 @@ fn a_victim_in_reconnaissance_is_none_in_the_run() {
     thread::scope(|scope| {
         disk.hold_syncs(true);
         scope.spawn(|| db.create_table("numbers", "u32", "u64").unwrap());
-        while db.locks().locks.is_empty() {
+        // It has locked the name of the table, and will wait for the disk.
+        let is_of_a_key =
+            |lock: &LockView| !matches!(lock.target, LockTarget::Database | LockTarget::Table { .. });
+        while !db.locks().locks.iter().any(is_of_a_key) {
             thread::sleep(Duration::from_millis(1));
         }
-        // It has locked the name of the table, and waits for the disk.
-        thread::sleep(Duration::from_millis(200));
         let (mut runs, mut victims) = (0, 0);
         let options = TransactOptions { retries: 0, durability: Some(Durability::Lazy), ..planned() };
         let result = db.transact_with(&options, |tx| {
