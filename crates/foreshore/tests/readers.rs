@@ -154,7 +154,8 @@ fn what_a_reader_returns_belongs_together() {
         });
         let begun = Instant::now();
         for way in (0..5).cycle() {
-            if begun.elapsed() > Duration::from_secs(3) {
+            // In each way, however slow the machine is.
+            if begun.elapsed() > Duration::from_secs(3) && looks.load(Ordering::Relaxed) >= 5 {
                 break;
             }
             let seen = db
