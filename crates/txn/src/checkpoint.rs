@@ -138,7 +138,8 @@ impl Growth {
         self.floor_at.store(at, Ordering::Relaxed);
     }
 
-    fn ask(&self) {
+    /// Asks for a checkpoint.
+    pub(crate) fn ask(&self) {
         if !self.asked.swap(true, Ordering::Relaxed) {
             self.wanted.lock().checkpoint = true;
             self.wake.notify_one();
@@ -246,7 +247,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
     while let Some(work) = core.growth.wait() {
         let result = match work {
             Work::End(txn) => ender::end(core, txn),
-            Work::Shorten(low_water) => core.shorten_log_from(low_water).map(drop),
+            Work::Shorten(low_water) => core.shorten_log_from(low_water, false).map(drop),
             Work::Checkpoint => core.checkpoint_that_is_asked_for(),
             Work::Reaper => reaper::run(core).map(|done| {
                 if !done {
@@ -302,16 +303,22 @@ impl Core {
     /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not, and ends the backups
     /// that would keep it as long as it is (TXN-31); whether it is shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
-        self.shorten_log_from(self.log.low_water())
+        self.shorten_log_from(self.log.low_water(), false)
+    }
+
+    /// As [`Core::shorten_log`], but no backup ends for it, also of those whose beginning was needed by others until
+    /// the checkpoint looked.
+    pub(crate) fn shorten_log_beside_backups(&self) -> Result<bool> {
+        self.shorten_log_from(self.log.low_water(), true)
     }
 
     /// As [`Core::shorten_log`], of a log that was kept from `before` on.
-    fn shorten_log_from(&self, before: Lsn) -> Result<bool> {
+    fn shorten_log_from(&self, before: Lsn, spares_backups: bool) -> Result<bool> {
         let mut control = self.control.lock();
         if self.log.low_water() == before && self.checkpoint_shortens_log() {
             let taken = self.checkpoint_as(&mut control, false)?;
             let needed = control.content().log_from;
-            if taken && self.log.low_water() < needed {
+            if taken && !spares_backups && self.log.low_water() < needed {
                 self.backups.give_way(needed);
                 self.log.release_before(needed)?;
             }

@@ -87,7 +87,7 @@ impl TxnSession {
         self.wait_for_room(false)
     }
 
-    /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go.
+    /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go, no backup either.
     fn wait_for_room(&self, ahead: bool) -> Result<bool, TxnError> {
         let core = self.core();
         let (begun, low_water) = (Instant::now(), core.log.low_water());
@@ -110,14 +110,16 @@ impl TxnSession {
             asked &= shortens;
             let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();
             if shortens && (waiting.no_wait || !can_be_ended) {
-                return Ok(core.shorten_log()?);
+                return Ok(if ahead { core.shorten_log_beside_backups()? } else { core.shorten_log()? });
             }
             let mine = oldest == Some(self.txn());
             match (core.options.log_full, oldest) {
                 // The checkpoint may take longer than this transaction has time.
                 _ if shortens => {
-                    if !asked {
-                        core.growth.ask_room(low_water);
+                    match ahead {
+                        _ if asked => {}
+                        true => core.growth.ask(),
+                        false => core.growth.ask_room(low_water),
                     }
                     (asked, ending) = (true, false);
                 }
@@ -146,19 +148,23 @@ impl TxnSession {
 
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
-    use std::path::Path;
+    use std::{ops::ControlFlow, path::Path};
 
-    use foreshore_env::{disk::Disk, sync::Arc};
+    use foreshore_env::{
+        disk::Disk,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+        time::{Duration, Instant},
+    };
     use foreshore_testkit::FaultyDisk;
     use foreshore_wal::LogOptions;
 
-    use crate::{BeginOptions, Durability, Engine, EngineOptions, Txn};
+    use crate::{BackupReport, BeginOptions, Durability, Engine, EngineOptions, Txn, TxnError};
 
-    /// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was
-    /// tried again: a large value that fits the log could be written, but not always be deleted, or be replaced by a
-    /// small one.
-    #[test]
-    fn a_large_value_can_be_deleted_from_a_log_that_others_have_filled_before() {
+    fn open() -> Arc<Engine> {
         let log = LogOptions {
             segment_bytes: 256 << 10,
             buffer_bytes: 256 << 10,
@@ -167,12 +173,25 @@ mod tests {
         };
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
         let options = EngineOptions { log, ..EngineOptions::default() };
-        let engine = Engine::open(disk, Path::new("db"), &options).unwrap();
+        Engine::open(disk, Path::new("db"), &options).unwrap()
+    }
+
+    fn begin(engine: &Arc<Engine>) -> Txn {
+        engine.begin(BeginOptions::default()).unwrap()
+    }
+
+    fn commit(txn: Txn) {
+        txn.commit(Durability::Lazy).unwrap();
+    }
+
+    /// A change that was refused half-way, because others had filled the log before it, lay in its own way when it was
+    /// tried again: a large value that fits the log could be written, but not always be deleted, or be replaced by a
+    /// small one.
+    #[test]
+    fn a_large_value_can_be_deleted_from_a_log_that_others_have_filled_before() {
+        let engine = open();
         let [table, filler] = ["table", "filler"].map(|name| engine.create_table(name, b"").unwrap());
-        let begin = || engine.begin(BeginOptions::default()).unwrap();
-        let commit = |txn: Txn| {
-            txn.commit(Durability::Lazy).unwrap();
-        };
+        let begin = || begin(&engine);
         for round in 0..60_usize {
             let mut txn = begin();
             txn.put(&table, b"large", &vec![1; (500 << 10) - 1000 * (round * 37 % 60)]).unwrap();
@@ -193,5 +212,76 @@ mod tests {
             commit(txn);
         }
         engine.close().unwrap();
+    }
+
+    /// How far a backup may go, and how far it is.
+    #[derive(Default)]
+    struct Hold {
+        copies: AtomicBool,
+        may_go_on: AtomicBool,
+    }
+
+    /// Copies a part, and the rest when it may.
+    fn back_up(engine: &Engine, target: &str, hold: &Hold) -> Result<BackupReport, TxnError> {
+        engine.backup(Path::new(target), &mut |_| {
+            hold.copies.store(true, Ordering::Relaxed);
+            until(|| hold.may_go_on.load(Ordering::Relaxed));
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn until(happens: impl Fn() -> bool) {
+        let limit = Instant::now() + Duration::from_secs(120);
+        while !happens() {
+            assert!(Instant::now() < limit, "it does not happen");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A backup needed no more of the log than a transaction did, when a large value was to be written: what came
+    /// before both could be let go. When the checkpoint came to look, the transaction had ended, and the backup was
+    /// ended, too, though the log was not full.
+    #[test]
+    fn no_backup_ends_for_a_value_that_is_about_to_be_written() {
+        for has_deadline in [false, true] {
+            let engine = open();
+            let table = engine.create_table("table", b"").unwrap();
+            let core = engine.core();
+            let (earlier, backup) = (Hold::default(), Hold::default());
+            thread::scope(|scope| {
+                let first = scope.spawn(|| back_up(&engine, "earlier", &earlier));
+                until(|| earlier.copies.load(Ordering::Relaxed));
+                for key in 0..100_u32 {
+                    let mut txn = begin(&engine);
+                    txn.put(&table, &key.to_be_bytes(), &[1; 2000]).unwrap();
+                    commit(txn);
+                }
+                let mut open = begin(&engine);
+                open.put(&table, b"open", b"value").unwrap();
+                let second = scope.spawn(|| back_up(&engine, "backup", &backup));
+                until(|| backup.copies.load(Ordering::Relaxed));
+                // What only this one has kept of the log is still there.
+                earlier.may_go_on.store(true, Ordering::Relaxed);
+                first.join().unwrap().unwrap();
+                let control = core.control.lock();
+                let large = scope.spawn(|| {
+                    let mut txn = begin(&engine);
+                    if has_deadline {
+                        txn.set_deadline(Some(Instant::now() + Duration::from_secs(60)));
+                    }
+                    txn.put(&table, b"large", &[2; 400 << 10]).unwrap();
+                    commit(txn);
+                });
+                // For long enough that it has looked.
+                thread::sleep(Duration::from_millis(100));
+                commit(open);
+                drop(control);
+                large.join().unwrap();
+                backup.may_go_on.store(true, Ordering::Relaxed);
+                let copied = second.join().unwrap();
+                assert!(copied.is_ok(), "deadline {has_deadline}: {copied:?}");
+            });
+            engine.close().unwrap();
+        }
     }
 }
