@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{mem, ops::ControlFlow, path::Path};
 
 use foreshore_base::StorageError;
 use foreshore_env::{disk::Disk, thread};
@@ -114,5 +114,62 @@ fn nobody_takes_a_checkpoint_behind_the_last_one() {
         assert!(matches!(late.join().unwrap(), Err(StorageError::Closed)));
     });
     assert!(matches!(core.shorten_log(), Err(StorageError::Closed)));
+    engine.close().unwrap();
+}
+
+/// Somebody else's checkpoint was under way when a large value was to be deleted, and let go of little, because it had
+/// begun long before. That was taken for the room that was wanted: the delete was refused half-way, and lay in its own
+/// way from then on.
+#[test]
+fn who_makes_room_ahead_is_not_content_with_a_checkpoint_that_began_before() {
+    let log = LogOptions {
+        segment_bytes: 256 << 10,
+        buffer_bytes: 256 << 10,
+        capacity_bytes: 4 << 20,
+        ..LogOptions::default()
+    };
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+    let engine =
+        Engine::open(disk, Path::new("db"), &EngineOptions { log, ..EngineOptions::default() }).unwrap();
+    let core = engine.core();
+    let table = engine.create_table("table", b"").unwrap();
+    let put = |key: &[u8], value: &[u8]| {
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        txn.put(&table, key, value).unwrap();
+        txn.commit(Durability::Lazy).unwrap();
+    };
+    put(b"large", &[1; 480 << 10]);
+    let mut rows = (0_u32..).map(u32::to_be_bytes);
+    // No checkpoint of the background comes between.
+    let without_others = || core.growth.asked.store(true, Ordering::Relaxed);
+    let mut fills = true;
+    let backup = engine.backup(Path::new("copy"), &mut |_| {
+        if mem::take(&mut fills) {
+            without_others();
+            rows.by_ref().take(100).for_each(|row| put(&row, &[1; 2000]));
+            engine.checkpoint().unwrap();
+            without_others();
+        }
+        ControlFlow::Continue(())
+    });
+    backup.unwrap();
+    // The backup has kept more of the log than that.
+    let let_go = core.control.lock().content().log_from;
+    assert!(core.log.low_water() < let_go);
+    while core.log.work_left_bytes() > 500 << 10 {
+        put(&rows.next().unwrap(), &[1; 2000]);
+    }
+    let mut txn = engine.begin(BeginOptions::default()).unwrap();
+    txn.put(&table, b"first", b"").unwrap();
+    let control = core.control.lock();
+    thread::scope(|scope| {
+        let deleting = scope.spawn(|| txn.delete(&table, b"large"));
+        // For long enough that it waits; if it comes later, it finds the log as short.
+        thread::sleep(Duration::from_millis(100));
+        core.log.release_before(let_go).unwrap();
+        drop(control);
+        assert!(deleting.join().unwrap().unwrap());
+    });
+    txn.commit(Durability::Lazy).unwrap();
     engine.close().unwrap();
 }

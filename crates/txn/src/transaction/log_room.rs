@@ -36,6 +36,9 @@ const LARGE_BYTES: u64 = 64 << 10;
 const LOG_PER_BYTE: u64 = 4;
 /// The same for one that is deleted: its bytes, and its pages, which it does not fill.
 const LOG_PER_DISCARDED_BYTE: u64 = 3;
+/// Checkpoints that are waited for before such a value, at most: one that is under way began before, and may let go of
+/// little. The next one begins after the look.
+const CHECKPOINTS_AHEAD: u32 = 2;
 
 impl Txn {
     /// Before a change that writes a value of so many bytes. If that is refused half-way, its records and those that
@@ -67,13 +70,15 @@ impl TxnSession {
     #[cold]
     fn make_room_for(&self, bytes: u64) -> Result<(), TxnError> {
         let core = self.core();
-        let (used, left) = (core.log.used_bytes(), core.log.work_left_bytes());
-        // Each page that is changed afterwards is logged as a whole: not for little.
-        if bytes > left
-            && core.check_writable().is_ok()
-            && core.checkpoint_shortens_log_by((used + left) / SHARES)
-        {
-            self.wait_for_room(true)?;
+        for _ in 0..CHECKPOINTS_AHEAD {
+            let (used, left) = (core.log.used_bytes(), core.log.work_left_bytes());
+            // Each page that is changed afterwards is logged as a whole: not for little.
+            let is_worth_it = bytes > left
+                && core.check_writable().is_ok()
+                && core.checkpoint_shortens_log_by((used + left) / SHARES);
+            if !is_worth_it || !self.wait_for_room(true)? {
+                break;
+            }
         }
         Ok(())
     }
