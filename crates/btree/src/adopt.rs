@@ -5,7 +5,7 @@
 
 use foreshore_base::{PageId, Result};
 use foreshore_latch::Patience;
-use foreshore_pages::{RecordFlags, SlottedView};
+use foreshore_pages::{ExclusivePage, RecordFlags, SlottedView};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -39,7 +39,7 @@ impl<'a> Tree<'a> {
     #[cold]
     fn try_adopt(&self, patience: Patience<'_>, target: Target<'_>, level: u8) {
         if let Some(_leave) = self.env.may_tidy() {
-            let _ = self.adopt_while(patience, target, level, Urgency::Work, false);
+            let _ = self.adopt_without_waiting(patience, target, level);
         }
     }
 
@@ -51,70 +51,75 @@ impl<'a> Tree<'a> {
         level: u8,
         urgency: Urgency,
     ) -> Result<()> {
-        self.adopt_while(patience, target, level, urgency, true)
-    }
-
-    fn adopt_while(
-        &self,
-        patience: Patience<'_>,
-        target: Target<'_>,
-        level: u8,
-        urgency: Urgency,
-        insist: bool,
-    ) -> Result<()> {
         for _ in 0..MAX_ADOPTIONS {
             let Some(landing) = self.descend(patience, target, level)? else { return Ok(()) };
-            if !insist && !self.env.has_room() {
-                return Ok(());
-            }
-            let parent = match insist {
-                true => self.latch(patience, landing.page, target, level)?,
-                false => landing.page.upgrade(),
-            };
-            let mut parent = match parent {
-                Some(parent) => parent,
-                None if insist => continue,
-                None => return Ok(()),
-            };
-            let child = foster_parent(parent.view(), target);
-            // Under the parent's latch: whoever only comes by keeps nobody waiting for what it would wait for.
-            let child = match insist {
-                true => Some(self.child(patience, &parent, child, level - 1)?),
-                false => self.child_now(&parent, child, level - 1)?,
-            };
-            let Some(mut child) = child else { return Ok(()) };
-            let foster = child.view().foster_child();
-            if !foster.is_some() {
-                return Ok(());
-            }
-            let separator = node::high_key(child.view());
-            let Some(key) = separator.filter(|key| parent.view().encloses(key)) else {
-                return Err(damaged(child.id(), "its foster child lies outside its parent's fences"));
-            };
-            let Err(slot) = parent.view().find(&key) else {
-                return Err(damaged(parent.id(), "it has a pointer to a foster child"));
-            };
-            if !self.fits(parent.view(), &key, CHILD_BYTES)? {
-                if !insist {
-                    return Ok(());
-                }
-                drop(child);
+            let Some(parent) = self.latch(patience, landing.page, target, level)? else { continue };
+            let child = self.child(patience, &parent, foster_parent(parent.view(), target), level - 1)?;
+            match self.adopt_latched(parent, child, urgency)? {
+                Adoption::Done => {}
+                Adoption::Needless => return Ok(()),
                 // One level up; the depth of this recursion is that of the tree.
-                self.split_and_adopt(patience, parent, &key, urgency)?;
-                continue;
+                Adoption::NoRoom(parent, key) => self.split_and_adopt(patience, parent, &key, urgency)?,
             }
-            parent.prepare(urgency)?;
-            child.prepare(urgency)?;
-            let head = record::structure(self.table, &[parent.id(), child.id(), foster], Some(slot.0));
-            let lsn = self.env.append_system(urgency, record::ADOPT, &[&head, &key])?;
-            let done = parent.edit().insert(slot, &key, &child_value(foster), RecordFlags::default());
-            self.env.as_logged(parent.id(), done)?;
-            parent.applied(lsn);
-            child.edit().set_foster(PageId::NONE);
-            child.applied(lsn);
         }
         Ok(())
     }
+
+    /// The same for whoever only comes by: under the parent's latch it keeps nobody waiting for what it would wait for.
+    fn adopt_without_waiting(&self, patience: Patience<'_>, target: Target<'_>, level: u8) -> Result<()> {
+        for _ in 0..MAX_ADOPTIONS {
+            let Some(landing) = self.descend(patience, target, level)? else { return Ok(()) };
+            if !self.env.has_room() {
+                return Ok(());
+            }
+            let Some(parent) = landing.page.upgrade() else { return Ok(()) };
+            let child = self.child_now(&parent, foster_parent(parent.view(), target), level - 1)?;
+            let Some(child) = child else { return Ok(()) };
+            let Adoption::Done = self.adopt_latched(parent, child, Urgency::Work)? else { return Ok(()) };
+        }
+        Ok(())
+    }
+
+    fn adopt_latched(
+        &self,
+        mut parent: ExclusivePage<'a>,
+        mut child: ExclusivePage<'a>,
+        urgency: Urgency,
+    ) -> Result<Adoption<'a>> {
+        let foster = child.view().foster_child();
+        if !foster.is_some() {
+            return Ok(Adoption::Needless);
+        }
+        let separator = node::high_key(child.view());
+        let Some(key) = separator.filter(|key| parent.view().encloses(key)) else {
+            return Err(damaged(child.id(), "its foster child lies outside its parent's fences"));
+        };
+        let Err(slot) = parent.view().find(&key) else {
+            return Err(damaged(parent.id(), "it has a pointer to a foster child"));
+        };
+        if !self.fits(parent.view(), &key, CHILD_BYTES)? {
+            return Ok(Adoption::NoRoom(parent, key));
+        }
+        parent.prepare(urgency)?;
+        child.prepare(urgency)?;
+        let head = record::structure(self.table, &[parent.id(), child.id(), foster], Some(slot.0));
+        let lsn = self.env.append_system(urgency, record::ADOPT, &[&head, &key])?;
+        let done = parent.edit().insert(slot, &key, &child_value(foster), RecordFlags::default());
+        self.env.as_logged(parent.id(), done)?;
+        parent.applied(lsn);
+        child.edit().set_foster(PageId::NONE);
+        child.applied(lsn);
+        Ok(Adoption::Done)
+    }
+}
+
+/// What came of an attempt under the latches of the parent and of the head of a chain.
+enum Adoption<'a> {
+    Done,
+    /// There is no foster child.
+    Needless,
+    /// The parent, still latched, has no room for this key.
+    NoRoom(ExclusivePage<'a>, Vec<u8>),
 }
 
 /// The child of a parent that heads the chain in which the target lies.
