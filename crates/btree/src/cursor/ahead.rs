@@ -6,8 +6,6 @@
 //! that are not there. Their number begins with two and doubles, so a scan that ends early has named few pages in vain.
 //! Leaves beyond the far bound are not named.
 
-use std::{cmp::Ordering, ops::Bound};
-
 use foreshore_base::{PageId, Result, SlotIndex};
 use foreshore_latch::Patience;
 use foreshore_pages::SlottedView;
@@ -144,7 +142,7 @@ impl<'a> Tree<'a> {
                 ahead.note(
                     following
                         .take(count)
-                        .take_while(|(slot, _)| !lies_beyond(view, *slot, plan))
+                        .take_while(|(slot, _)| !plan.ends_at(|key| view.compare_key(*slot, key)))
                         .map(|(_, leaf)| leaf),
                 );
                 if !parent.validate() {
@@ -178,31 +176,6 @@ fn separators(
             (SlotIndex(slot), node::child_before(view, slot))
         }
     })
-}
-
-/// Whether the leaf behind this separator has nothing of the range.
-fn lies_beyond(view: SlottedView<'_>, slot: SlotIndex, plan: &Plan<'_>) -> bool {
-    match plan.direction {
-        Direction::Ascending => begins_behind(view, slot, plan.high),
-        Direction::Descending => ends_before(view, slot, plan.low),
-    }
-}
-
-/// Whether the leaf that begins at this separator has nothing of an ascending range.
-fn begins_behind(view: SlottedView<'_>, slot: SlotIndex, far: Bound<&[u8]>) -> bool {
-    match far {
-        Bound::Unbounded => false,
-        Bound::Included(high) => view.compare_key(slot, high) == Ordering::Greater,
-        Bound::Excluded(high) => view.compare_key(slot, high) != Ordering::Less,
-    }
-}
-
-/// Whether the leaf that ends at this separator has nothing of a descending range.
-fn ends_before(view: SlottedView<'_>, slot: SlotIndex, far: Bound<&[u8]>) -> bool {
-    match far {
-        Bound::Unbounded => false,
-        Bound::Included(low) | Bound::Excluded(low) => view.compare_key(slot, low) != Ordering::Greater,
-    }
 }
 
 #[cfg(test)]

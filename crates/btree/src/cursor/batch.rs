@@ -29,7 +29,7 @@ use foreshore_pages::{Fence, Records, SlottedView};
 
 use super::{
     Direction, LockKind,
-    plan::{Plan, begins_at, ends_before, position},
+    plan::{Plan, position},
 };
 
 /// What lies behind a batch.
@@ -272,7 +272,9 @@ impl Batch {
             return;
         }
         // The leaf's end. Of keys at the border, the next leaf knows.
-        if view.high_fence(&mut self.border) == Fence::Key && !ends_before(plan.high, &self.border) {
+        if view.high_fence(&mut self.border) == Fence::Key
+            && !plan.ends_at(|key| self.border.as_slice().cmp(key))
+        {
             (self.rest, self.ends_leaf) = (Rest::At, true);
         }
     }
@@ -306,7 +308,9 @@ impl Batch {
         if !border_is_key {
             self.lock_gap_below(view, 0, plan);
         }
-        if view.low_fence(&mut self.border) == Fence::Key && !begins_at(plan.low, &self.border) {
+        if view.low_fence(&mut self.border) == Fence::Key
+            && !plan.ends_at(|key| self.border.as_slice().cmp(key))
+        {
             (self.rest, self.ends_leaf) = (Rest::Behind, true);
         }
     }

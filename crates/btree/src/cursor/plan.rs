@@ -83,6 +83,18 @@ impl<'c> Plan<'c> {
         }
     }
 
+    /// Whether nothing of the range lies behind a border between leaves, in the order of the scan; `border` compares
+    /// that with a key.
+    pub(super) fn ends_at(&self, border: impl FnOnce(&[u8]) -> Ordering) -> bool {
+        match (self.direction, self.low, self.high) {
+            (Direction::Ascending, _, Bound::Included(high)) => border(high).is_gt(),
+            (Direction::Ascending, _, Bound::Excluded(high)) => border(high).is_ge(),
+            (Direction::Descending, Bound::Included(low) | Bound::Excluded(low), _) => border(low).is_le(),
+            // The far end is open.
+            _ => false,
+        }
+    }
+
     /// The first slot above the low bound, and whether it is the bound itself.
     pub(super) fn low_end(&self, view: SlottedView<'_>) -> (u16, bool) {
         match self.low {
@@ -145,23 +157,6 @@ pub(super) fn position(direction: Direction, key: &[u8], bound: Bound<&[u8]>) ->
         Bound::Unbounded => Ordering::Less,
         Bound::Included(far) => order(far),
         Bound::Excluded(far) => order(far).then(Ordering::Greater),
-    }
-}
-
-/// Whether an ascending range ends before any key at or above the border.
-pub(super) fn ends_before(high: Bound<&[u8]>, border: &[u8]) -> bool {
-    match high {
-        Bound::Unbounded => false,
-        Bound::Included(high) => high < border,
-        Bound::Excluded(high) => high <= border,
-    }
-}
-
-/// Whether a descending range has no key below the border.
-pub(super) fn begins_at(low: Bound<&[u8]>, border: &[u8]) -> bool {
-    match low {
-        Bound::Unbounded => false,
-        Bound::Included(low) | Bound::Excluded(low) => low >= border,
     }
 }
 
