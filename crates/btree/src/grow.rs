@@ -1,7 +1,7 @@
 //! The root keeps its page: the tree grows by moving the root's content to a new child, and shrinks by taking its last
 //! child's content back.
 
-use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
+use foreshore_base::{PageId, Result, StorageError, TableId, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, NodeHeader, OptimisticPage, PageBuilder};
 use foreshore_wal::Urgency;
@@ -41,7 +41,7 @@ impl<'a> Tree<'a> {
         let new_page = self.env.allocate(patience, urgency, self.table, self.root)?;
         let child = new_page.id();
         let content = build(self.root, Image::parse(self.table, &node))?;
-        let new_root = PageBuilder::new(&root_header(self, level, child)).map_err(misfit(self.root))?;
+        let new_root = PageBuilder::new(&grown_root(self.table, level, child)).map_err(misfit(self.root))?;
         let head = record::structure(self.table, &[self.root, child], None);
         let lsn = self.env.append_system(urgency, record::GROW, &[&head, &node])?;
         let new_page = new_page.commit_with(lsn, |words| content.store(words));
@@ -128,12 +128,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-fn root_header(tree: &Tree<'_>, level: u8, child: PageId) -> NodeHeader<'static> {
-    grown_root(tree.table, level, child)
-}
-
 /// A root that has just grown to `level`.
-pub(crate) fn grown_root(table: foreshore_base::TableId, level: u8, child: PageId) -> NodeHeader<'static> {
+pub(crate) fn grown_root(table: TableId, level: u8, child: PageId) -> NodeHeader<'static> {
     NodeHeader { table, level, leftmost: child, ..NodeHeader::default() }
 }
 

@@ -212,19 +212,6 @@ impl<'p> Reader<'p> {
     }
 }
 
-/// Payload of [`CREATE`].
-pub(crate) fn create(table: TableId, root: PageId) -> [u8; 8] {
-    pack(table.0, root.0)
-}
-
-/// Two numbers.
-fn pack(first: u32, second: u32) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&first.to_le_bytes());
-    bytes[4..].copy_from_slice(&second.to_le_bytes());
-    bytes
-}
-
 /// The numbers that a structure change begins with: table and pages, then a slot or count if there is one.
 pub(crate) fn structure(table: TableId, pages: &[PageId], number: Option<u16>) -> Vec<u8> {
     let mut bytes = table.0.to_le_bytes().to_vec();

@@ -19,7 +19,7 @@ use crate::{
     env::TreeEnv,
     error::TreeError,
     image::misfit,
-    node::Target,
+    node::{self, Target},
     record,
     session::{Isolation, Session},
     verify::{self, VerifyReport},
@@ -56,7 +56,8 @@ impl BTree {
         let mut page = env.pool.allocate(PageId::NONE)?;
         let root = page.id();
         let leaf = PageBuilder::new(&NodeHeader { table, ..NodeHeader::default() }).map_err(misfit(root))?;
-        let lsn = env.append_system(Urgency::Work, record::CREATE, &[&record::create(table, root)])?;
+        let lsn =
+            env.append_system(Urgency::Work, record::CREATE, &[&record::structure(table, &[root], None)])?;
         leaf.store(page.page().words());
         drop(page.commit(lsn));
         Ok(BTree::open(env, table, root))
@@ -235,9 +236,8 @@ impl Tree<'_> {
             let target = bound.as_deref().map_or(Target::Last, Target::Below);
             let leaf = self.leaf(patience, target)?.page;
             let view = leaf.view();
-            let last =
-                view.slot_count().checked_sub(1).map(|last| crate::node::key_of(view, SlotIndex(last)));
-            let low = crate::node::low_fence(view);
+            let last = view.slot_count().checked_sub(1).map(|last| node::key_of(view, SlotIndex(last)));
+            let low = node::low_fence(view);
             match (leaf.validate(), last, low) {
                 (false, ..) => {}
                 (true, None, Some(low)) => bound = Some(low),
