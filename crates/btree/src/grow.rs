@@ -7,7 +7,7 @@ use foreshore_pages::{ExclusivePage, NodeHeader, OptimisticPage, PageBuilder};
 use foreshore_wal::Urgency;
 
 use crate::{
-    image::{self, Image, Outline, misfit},
+    image::{self, misfit},
     merge::Zeal,
     node::{self, RETIRED, damaged},
     record,
@@ -23,8 +23,7 @@ impl<'a> Tree<'a> {
         mut root: ExclusivePage<'a>,
         urgency: Urgency,
     ) -> Result<()> {
-        node::inspect(root.view())?;
-        let outline = Outline::of(root.view());
+        let (outline, node, content) = image::whole(root.view())?;
         let level = outline.level + 1;
         if usize::from(level) >= MAX_TREE_LEVELS {
             return Err(StorageError::LimitExceeded {
@@ -37,10 +36,8 @@ impl<'a> Tree<'a> {
             return Err(damaged(self.root, "a root has no siblings"));
         }
         root.prepare(urgency)?;
-        let node = image::encode(&outline, root.view(), 0..root.view().slot_count());
         let new_page = self.env.allocate(patience, urgency, self.table, self.root)?;
         let child = new_page.id();
-        let content = build(self.root, Image::parse(self.table, &node))?;
         let new_root = PageBuilder::new(&grown_root(self.table, level, child)).map_err(misfit(self.root))?;
         let head = record::structure(self.table, &[self.root, child], None);
         let lsn = self.env.append_system(urgency, record::GROW, &[&head, &node])?;
@@ -65,15 +62,12 @@ impl<'a> Tree<'a> {
         if child.view().foster_child().is_some() || (zeal == Zeal::Pass && !self.env.has_room()) {
             return Ok(());
         }
-        node::inspect(child.view())?;
-        let outline = Outline::of(child.view());
+        let (outline, node, content) = image::whole(child.view())?;
         if outline.low.is_some() || outline.high.is_some() {
             return Err(damaged(id, "an only child has no siblings"));
         }
         root.prepare(Urgency::Work)?;
         child.prepare(Urgency::Work)?;
-        let node = image::encode(&outline, child.view(), 0..child.view().slot_count());
-        let content = build(id, Image::parse(self.table, &node))?;
         let Some(freeing) = self.free_merged(patience, id, zeal)? else { return Ok(()) };
         let head = record::structure(self.table, &[self.root, id], None);
         let lsn = self.env.append_system(Urgency::Work, record::SHRINK, &[&head, &node])?;
@@ -131,12 +125,4 @@ impl<'a> Tree<'a> {
 /// A root that has just grown to `level`.
 pub(crate) fn grown_root(table: TableId, level: u8, child: PageId) -> NodeHeader<'static> {
     NodeHeader { table, level, leftmost: child, ..NodeHeader::default() }
-}
-
-/// Builds what was encoded; `page` is named if that fails.
-pub(crate) fn build(page: PageId, image: Option<Image<'_>>) -> Result<PageBuilder> {
-    match image {
-        Some(image) => image.build().map_err(misfit(page)),
-        None => Err(damaged(page, "its content cannot be encoded")),
-    }
 }

@@ -99,6 +99,17 @@ pub(crate) fn encode(outline: &Outline, view: SlottedView<'_>, slots: std::ops::
     bytes
 }
 
+/// A whole node: what its header says, its encoding, and the page that is built from that.
+pub(crate) fn whole(view: SlottedView<'_>) -> Result<(Outline, Vec<u8>, PageBuilder), StorageError> {
+    node::inspect(view)?;
+    let (page, outline) = (view.page_id(), Outline::of(view));
+    let node = encode(&outline, view, 0..view.slot_count());
+    let image = Image::parse(outline.table, &node);
+    let image = image.ok_or_else(|| node::damaged(page, "its content cannot be encoded"))?;
+    let content = image.build().map_err(misfit(page))?;
+    Ok((outline, node, content))
+}
+
 /// An encoded node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Image<'p> {

@@ -13,8 +13,7 @@ use crate::{
     BTree,
     drop::Link,
     env::not_in_use,
-    grow::build,
-    image::{self, Image, Outline},
+    image,
     node::{self, RETIRED, Target, damaged},
     record,
     session::Session,
@@ -96,9 +95,7 @@ impl BTree {
             if !node::is_node(root.view(), tree.table, root.view().level()) {
                 return Err(damaged(tree.root, "it should be a root"));
             }
-            node::inspect(root.view())?;
-            let node = image::encode(&Outline::of(root.view()), root.view(), 0..root.view().slot_count());
-            let content = build(root.id(), Image::parse(tree.table, &node))?;
+            let (_, node, content) = image::whole(root.view())?;
             row_page.prepare(Urgency::Work)?;
             root.prepare(Urgency::Work)?;
             let Some(new) = compaction.page_for(root.id(), row_page.id(), patience)? else {
@@ -143,9 +140,7 @@ impl<'a> Tree<'a> {
         link: Link,
         mut page: ExclusivePage<'a>,
     ) -> Result<Relocated> {
-        node::inspect(page.view())?;
-        let node = image::encode(&Outline::of(page.view()), page.view(), 0..page.view().slot_count());
-        let content = build(page.id(), Image::parse(self.table, &node))?;
+        let (_, node, content) = image::whole(page.view())?;
         parent.prepare(Urgency::Work)?;
         page.prepare(Urgency::Work)?;
         let Some(new) = compaction.page_for(page.id(), parent.id(), patience)? else {
