@@ -218,7 +218,7 @@ impl<'a> Tree<'a> {
     /// above.
     fn free_last(
         &self,
-        parent: Option<(ExclusivePage<'a>, Link)>,
+        mut parent: Option<(ExclusivePage<'a>, Link)>,
         mut page: ExclusivePage<'a>,
         cleared: PageId,
     ) -> Result<Reaped> {
@@ -232,25 +232,20 @@ impl<'a> Tree<'a> {
         let above = parent.as_ref().map_or(PageId::NONE, |(parent, _)| parent.id());
         let code = parent.as_ref().map_or(0, |(_, link)| link.code());
         let head = record::structure(self.table, &[above, leaf], Some(code));
-        match parent {
-            Some((mut parent, link)) => {
-                parent.prepare(Urgency::Work)?;
-                let freeing = self.env.pool.free_page_within(leaf, Patience::ENDLESS)?;
-                let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
-                link.cut(&mut parent.edit());
-                parent.applied(lsn);
-                freeing.commit(lsn);
-            }
-            None => {
-                // The root says that it is gone, because nothing else does: see `has_root`.
-                page.prepare(Urgency::Work)?;
-                let freeing = self.env.pool.free_page_within(leaf, Patience::ENDLESS)?;
-                let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
-                page.edit().set_node_flags(RETIRED);
-                page.applied(lsn);
-                freeing.commit(lsn);
-            }
+        let (changed, link) = match &mut parent {
+            Some((parent, link)) => (parent, Some(*link)),
+            None => (&mut page, None),
+        };
+        changed.prepare(Urgency::Work)?;
+        let freeing = self.env.pool.free_page_within(leaf, Patience::ENDLESS)?;
+        let lsn = self.env.append_system(Urgency::Work, record::REAP, &[&head])?;
+        match link {
+            Some(link) => link.cut(&mut changed.edit()),
+            // The root says that it is gone, because nothing else does: see `has_root`.
+            None => changed.edit().set_node_flags(RETIRED),
         }
+        changed.applied(lsn);
+        freeing.commit(lsn);
         Ok(Reaped::Page)
     }
 }
