@@ -184,8 +184,7 @@ impl BTree {
             node::inspect(view)?;
             remains.pages += 1;
             remains.long_values += long_values(view).count() as u64;
-            let children =
-                (0..view.slot_count()).filter(|_| view.level() > 0).map(|slot| view.child(SlotIndex(slot)));
+            let children = view.slot_indices().filter(|_| view.level() > 0).map(|slot| view.child(slot));
             work.extend(
                 children.chain([view.foster_child(), view.leftmost_child()]).filter(|id| id.is_some()),
             );
@@ -197,10 +196,9 @@ impl BTree {
 
 /// References to long values in a leaf. A ghost's were deleted with it.
 fn long_values(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
-    let slots = if view.level() == 0 { view.slot_count() } else { 0 };
-    (0..slots).map(SlotIndex).filter(move |slot| {
+    view.slot_indices().filter(move |slot| {
         let flags = view.slot(*slot).flags();
-        flags.overflow && !flags.ghost
+        view.level() == 0 && flags.overflow && !flags.ghost
     })
 }
 

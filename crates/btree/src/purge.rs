@@ -53,12 +53,12 @@ impl<'a> Tree<'a> {
 
 /// The slots of a leaf's ghosts.
 pub(crate) fn ghosts(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
-    (0..view.slot_count()).map(SlotIndex).filter(move |slot| view.is_ghost(*slot))
+    view.slot_indices().filter(move |slot| view.is_ghost(*slot))
 }
 
 /// The slots of a leaf's ghosts, and of its records with slack.
 fn leftovers(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
-    (0..view.slot_count()).map(SlotIndex).filter(move |slot| {
+    view.slot_indices().filter(move |slot| {
         let slot = view.slot(*slot);
         slot.flags().ghost || slot.has_slack()
     })

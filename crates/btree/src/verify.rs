@@ -151,7 +151,7 @@ fn check_node(tree: &Tree<'_>, view: SlottedView<'_>, expected: &Expected) -> Re
     if (level == 0) == view.leftmost_child().is_some() {
         return wrong("only inner nodes have children".to_owned());
     }
-    for slot in (0..view.slot_count()).map(SlotIndex) {
+    for slot in view.slot_indices() {
         let flags = view.slot(slot).flags();
         if level > 0 && (flags.ghost || flags.overflow || !view.child(slot).is_some()) {
             return wrong(format!("separator {} names no child", slot.0));
@@ -178,7 +178,7 @@ fn count(view: SlottedView<'_>, expected: &Expected, report: &mut VerifyReport) 
     report.bytes_free += free as u64;
     report.bytes_used += (PAGE_BYTES - free).max(PAGE_HEADER_BYTES) as u64;
     if expected.level == 0 {
-        for slot in (0..view.slot_count()).map(SlotIndex) {
+        for slot in view.slot_indices() {
             let flags = view.slot(slot).flags();
             report.ghosts += u64::from(flags.ghost);
             report.records += u64::from(!flags.ghost);
@@ -203,7 +203,7 @@ fn follow(view: SlottedView<'_>, expected: &Expected, work: &mut Vec<Expected>) 
     }
     let first = work.len();
     let mut child = (view.leftmost_child(), expected.low.clone());
-    for slot in (0..view.slot_count()).map(SlotIndex) {
+    for slot in view.slot_indices() {
         let separator = node::key_of(view, slot);
         work.push(Expected {
             page: child.0,

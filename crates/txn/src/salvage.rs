@@ -28,7 +28,7 @@ use std::{
     path::Path,
 };
 
-use foreshore_base::{PageId, Result, SlotIndex, StorageError, TableId, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_base::{PageId, Result, StorageError, TableId, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_btree::{leaf_table, long_value};
 use foreshore_env::{
     disk::{Disk, OpenMode},
@@ -306,7 +306,7 @@ impl Salvage {
             // It could be read before; a disk that refuses it now has lost it meanwhile.
             self.pages.read(piece.page, &words)?;
             let view = SlottedView::new(&words);
-            for slot in (0..view.slot_count()).map(SlotIndex) {
+            for slot in view.slot_indices() {
                 let flags = view.slot(slot).flags();
                 view.key_into(slot, &mut key);
                 if flags.ghost || !piece.encloses(&key) {

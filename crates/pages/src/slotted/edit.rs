@@ -330,7 +330,7 @@ impl<'a> SlottedMut<'a> {
                 page.0[field..field + 2].copy_from_slice(&(moved as u16).to_le_bytes());
             }
         }
-        for index in (0..view.slot_count()).map(SlotIndex) {
+        for index in view.slot_indices() {
             let slot = view.slot(index);
             let bytes = view.heap_bytes(index);
             let offset = if except == Some(index) { Some(0) } else { take(&mut page, slot.offset(), bytes) };

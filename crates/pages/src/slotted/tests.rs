@@ -206,7 +206,7 @@ proptest! {
         prop_assert_eq!(SlottedView::new(&target).free_bytes(), free);
         prop_assert_eq!((target.page_id(), count), (PageId(3), model.len()));
         assert_same(&target, &model);
-        for slot in (0..view.slot_count()).map(SlotIndex) {
+        for slot in view.slot_indices() {
             prop_assert_eq!(capacity(SlottedView::new(&target), slot), slack + 1);
         }
     }

@@ -97,6 +97,11 @@ impl<'a> SlottedView<'a> {
         self.extent().slot_count()
     }
 
+    /// The places of all records, in the order of their keys.
+    pub fn slot_indices(&self) -> impl Iterator<Item = SlotIndex> + use<> {
+        (0..self.slot_count()).map(SlotIndex)
+    }
+
     /// Asks for the lines that a new record of so many bytes would be written to.
     #[inline]
     pub fn prefetch_place(&self, bytes: usize) {
