@@ -109,13 +109,12 @@ impl<'a> Tree<'a> {
             }
             let (page, place) = match landing.page.upgrade() {
                 Some(page) => (page, seen),
-                None => match self.latch_slowly(session.patience(), landing.page.id(), target, 0)? {
-                    Some(page) => {
-                        let place = Place::of(page.view(), key);
-                        (page, place)
-                    }
-                    None => continue,
-                },
+                None => {
+                    let page = self.latch_slowly(session.patience(), landing.page.id(), target, 0)?;
+                    let Some(page) = page else { continue };
+                    let place = Place::of(page.view(), key);
+                    (page, place)
+                }
             };
             match self.write_latched(session, page, place, key, value, verb, &mut gap)? {
                 Attempt::Done(written) => {
@@ -148,7 +147,7 @@ impl<'a> Tree<'a> {
         gap: &mut Option<Name>,
     ) -> Result<Attempt> {
         loop {
-            let room = match (verb, place) {
+            let (is_new, slot, fits) = match (verb, place) {
                 (Verb::Insert, Place::Live(_)) => return Ok(Attempt::Done(Written::nothing(true))),
                 (Verb::Update | Verb::Delete, Place::Ghost(_)) => {
                     return Ok(Attempt::Done(Written::nothing(false)));
@@ -158,46 +157,22 @@ impl<'a> Tree<'a> {
                 (Verb::Delete, Place::Live(slot)) => return self.bury(session, page, slot, key),
                 (Verb::Update | Verb::Put, Place::Live(slot))
                 | (Verb::Insert | Verb::Put, Place::Ghost(slot)) => {
-                    let fits = fits_in_place(page.view(), slot, value.bytes.len())?;
-                    match self.make_room(session, page, key, fits)? {
-                        Room::Fits(page) => {
-                            return self.overwrite(session, page, slot, key, value).map(Attempt::Done);
-                        }
-                        other => other,
-                    }
+                    (false, slot, fits_in_place(page.view(), slot, value.bytes.len())?)
                 }
                 (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
-                    // A transaction that holds the gap exclusively need not ask whether others wait for it.
-                    let (held, free) = match self.free_behind_finger(session, &page, slot, key) {
-                        Some(held) => (held, true),
-                        None => {
-                            let gap = gap.get_or_insert_with(Name::new);
-                            gap.set_below(page.view(), slot, key);
-                            session.held_and_check(self.table, gap.key(), Mode::NX)?
-                        }
-                    };
-                    if !free && !planted(Fault::InsertIgnoresGap) {
-                        return Ok(Attempt::AwaitGap);
+                    if let Some(refused) = self.cut_gap(session, &page, slot, key, gap)? {
+                        return Ok(refused);
                     }
-                    // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves
-                    // (BTREE-7).
-                    let mode = if planted(Fault::HalfGapLost) { Mode::XN } else { inherited(held) };
-                    if mode != Mode::XN
-                        && !session.held(self.table, KeyRef::Key(key))?.covers(mode)
-                        && !session.try_acquire(self.table, KeyRef::Key(key), mode)?
-                    {
-                        return Ok(Attempt::AwaitKey(mode));
-                    }
-                    let fits = self.fits(page.view(), key, value.bytes.len())?;
-                    match self.make_room(session, page, key, fits)? {
-                        Room::Fits(page) => {
-                            return self.add(session, page, slot, key, value).map(Attempt::Done);
-                        }
-                        other => other,
-                    }
+                    (true, slot, self.fits(page.view(), key, value.bytes.len())?)
                 }
             };
-            match room {
+            match self.make_room(session, page, key, fits)? {
+                Room::Fits(page) if is_new => {
+                    return self.add(session, page, slot, key, value).map(Attempt::Done);
+                }
+                Room::Fits(page) => {
+                    return self.overwrite(session, page, slot, key, value).map(Attempt::Done);
+                }
                 Room::Purged(purged) => {
                     page = purged;
                     place = Place::of(page.view(), key);
@@ -205,9 +180,39 @@ impl<'a> Tree<'a> {
                     let finger = Finger { leaf: page.id(), slot: place.slot(), found: None };
                     session.set_finger(self.table, finger);
                 }
-                Room::Fits(_) | Room::Split => return Ok(Attempt::Again),
+                Room::Split => return Ok(Attempt::Again),
             }
         }
+    }
+
+    /// Asks for the locks that a new key before `slot` needs beside XN; those that are not free are to be awaited.
+    #[inline]
+    fn cut_gap(
+        &self,
+        session: &mut impl Session,
+        page: &ExclusivePage<'a>,
+        slot: SlotIndex,
+        key: &[u8],
+        gap: &mut Option<Name>,
+    ) -> Result<Option<Attempt>> {
+        // A transaction that holds the gap exclusively need not ask whether others wait for it.
+        let (held, free) = match self.free_behind_finger(session, page, slot, key) {
+            Some(held) => (held, true),
+            None => {
+                let gap = gap.get_or_insert_with(Name::new);
+                gap.set_below(page.view(), slot, key);
+                session.held_and_check(self.table, gap.key(), Mode::NX)?
+            }
+        };
+        if !free && !planted(Fault::InsertIgnoresGap) {
+            return Ok(Some(Attempt::AwaitGap));
+        }
+        // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves (BTREE-7).
+        let mode = if planted(Fault::HalfGapLost) { Mode::XN } else { inherited(held) };
+        let has_both = mode == Mode::XN
+            || session.held(self.table, KeyRef::Key(key))?.covers(mode)
+            || session.try_acquire(self.table, KeyRef::Key(key), mode)?;
+        Ok(if has_both { None } else { Some(Attempt::AwaitKey(mode)) })
     }
 
     /// Whether a new record fits the node.
