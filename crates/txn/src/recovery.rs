@@ -18,7 +18,7 @@ use std::{
     mem,
 };
 
-use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
+use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_btree::{BTree, TreeEnv, TxnChain};
 use foreshore_env::{
     sabotage::{Fault, planted},
@@ -33,7 +33,7 @@ use crate::{
     core::Core,
     prepared,
     records::{self, Checkpoint, Owner},
-    rollback,
+    rollback::Undo,
 };
 
 use progress::Reports;
@@ -258,16 +258,13 @@ pub(crate) fn undo_losers(
 
 /// Undoes the newest record of all losers, again and again; gives how many it undid.
 fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>, reports: &mut Reports<'_>) -> Result<u64> {
-    let roots = |table: TableId| -> Option<PageId> { core.catalog.root(table) };
     let mut chains: BTreeMap<TxnId, TxnChain> =
         losers.iter().map(|(&txn, &last)| (txn, TxnChain { txn, first: Lsn::ZERO, last })).collect();
     let mut next: BinaryHeap<(Lsn, TxnId)> = losers.iter().map(|(&txn, &last)| (last, txn)).collect();
-    // One for all: how their records lie among each other is how they are undone.
-    let (mut reader, mut payload) = (core.log.backward(), Vec::new());
-    let mut undone = 0;
+    let (mut undo, mut undone) = (Undo::new(core), 0);
     while let Some((lsn, txn)) = next.pop() {
         let Some(chain) = chains.get_mut(&txn) else { continue };
-        let earlier = rollback::undo_one(core, chain, lsn, &roots, &mut reader, &mut payload)?;
+        let earlier = undo.one(chain, lsn)?;
         undone += 1;
         if earlier > Lsn::ZERO {
             next.push((earlier, txn));

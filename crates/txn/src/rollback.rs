@@ -101,14 +101,13 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), T
 fn undo_announced(session: &mut TxnSession, until: Lsn) -> Result<()> {
     let engine = session.engine.clone();
     let core = engine.core();
-    let (mut reader, mut payload) = (core.log.backward(), Vec::new());
-    let roots = |table| core.catalog.root(table);
+    let mut undo = Undo::new(core);
     let mut next = session.chain.last;
     let undone = loop {
         if next <= until {
             break Ok(());
         }
-        match undo_one(core, &mut session.chain, next, &roots, &mut reader, &mut payload) {
+        match undo.one(&mut session.chain, next) {
             Ok(earlier) => next = earlier,
             Err(error) => break Err(error),
         }
@@ -121,11 +120,10 @@ fn undo_announced(session: &mut TxnSession, until: Lsn) -> Result<()> {
 /// Undoes a chain to its beginning and appends its end record; `noted` is told of every record. By somebody who is not
 /// its owner, or has none.
 pub(crate) fn undo_chain(core: &Core, chain: &mut TxnChain, noted: &mut dyn FnMut(&TxnChain)) -> Result<()> {
-    let (mut reader, mut payload) = (core.log.backward(), Vec::new());
-    let roots = |table| core.catalog.root(table);
+    let mut undo = Undo::new(core);
     let mut next = chain.last;
     while next > Lsn::ZERO {
-        next = undo_one(core, chain, next, &roots, &mut reader, &mut payload)?;
+        next = undo.one(chain, next)?;
         noted(chain);
     }
     core.log.append(Urgency::Ending, chain.txn, chain.last, records::END, &[]).map(drop)
@@ -140,56 +138,58 @@ pub(crate) fn settle<T>(core: &Core, result: Result<T>) -> Result<T> {
     result
 }
 
-/// Undoes the record at `lsn`, the next one to be undone in a chain; gives the one after it. The chain may come from a
-/// damaged log: every step leads to a smaller LSN, so it ends.
-pub(crate) fn undo_one(
-    core: &Core,
-    chain: &mut TxnChain,
-    lsn: Lsn,
-    roots: &dyn Fn(TableId) -> Option<PageId>,
-    reader: &mut BackwardReader<'_>,
-    payload: &mut Vec<u8>,
-) -> Result<Lsn> {
-    let header = reader.read(lsn, payload)?;
-    if header.txn != chain.txn {
-        let detail =
-            format!("a record of transaction {} in the chain of transaction {}", header.txn, chain.txn);
-        return Err(StorageError::corrupt_log(lsn, detail));
-    }
-    let earlier = match records::owner(header.kind) {
-        Owner::Pages => header.prev,
-        Owner::Btree => undo_in_tree(core, chain, &header, payload, roots)?,
-        Owner::Txn => match header.kind {
-            records::TREE_CREATION => {
-                undo_tree_creation(core, chain, &header, payload)?;
-                header.prev
-            }
-            records::TREE_DROPPED => records::decode_tree_dropped(&header, payload)?.0,
-            records::COMMIT | records::END => {
-                return Err(StorageError::corrupt_log(lsn, "a transaction that has ended cannot be undone"));
-            }
-            _ => header.prev,
-        },
-    };
-    if earlier >= lsn {
-        return Err(StorageError::corrupt_log(lsn, format!("the record refers forward, to {earlier}")));
-    }
-    Ok(earlier)
+/// Undoes records, those of several transactions as they lie among each other in the log.
+pub(crate) struct Undo<'c> {
+    core: &'c Core,
+    reader: BackwardReader<'c>,
+    payload: Vec<u8>,
 }
 
-fn undo_in_tree(
-    core: &Core,
-    chain: &mut TxnChain,
-    header: &RecordHeader,
-    payload: &[u8],
-    roots: &dyn Fn(TableId) -> Option<PageId>,
-) -> Result<Lsn> {
+impl<'c> Undo<'c> {
+    pub(crate) fn new(core: &'c Core) -> Undo<'c> {
+        Undo { core, reader: core.log.backward(), payload: Vec::new() }
+    }
+
+    /// Undoes the record at `lsn`, the next one to be undone in a chain; gives the one after it. The chain may come from
+    /// a damaged log: every step leads to a smaller LSN, so it ends.
+    pub(crate) fn one(&mut self, chain: &mut TxnChain, lsn: Lsn) -> Result<Lsn> {
+        let header = self.reader.read(lsn, &mut self.payload)?;
+        if header.txn != chain.txn {
+            let detail =
+                format!("a record of transaction {} in the chain of transaction {}", header.txn, chain.txn);
+            return Err(StorageError::corrupt_log(lsn, detail));
+        }
+        let earlier = match records::owner(header.kind) {
+            Owner::Pages => header.prev,
+            Owner::Btree => undo_in_tree(self.core, chain, &header, &self.payload)?,
+            Owner::Txn => match header.kind {
+                records::TREE_CREATION => {
+                    undo_tree_creation(self.core, chain, &header, &self.payload)?;
+                    header.prev
+                }
+                records::TREE_DROPPED => records::decode_tree_dropped(&header, &self.payload)?.0,
+                records::COMMIT | records::END => {
+                    let detail = "a transaction that has ended cannot be undone";
+                    return Err(StorageError::corrupt_log(lsn, detail));
+                }
+                _ => header.prev,
+            },
+        };
+        if earlier >= lsn {
+            return Err(StorageError::corrupt_log(lsn, format!("the record refers forward, to {earlier}")));
+        }
+        Ok(earlier)
+    }
+}
+
+fn undo_in_tree(core: &Core, chain: &mut TxnChain, header: &RecordHeader, payload: &[u8]) -> Result<Lsn> {
     if let Some(next) = foreshore_btree::undo_next(header, payload)
         && !planted(Fault::CompensationUndone)
     {
         return Ok(next);
     }
     if foreshore_btree::is_undoable(header.kind) {
+        let roots = |table| core.catalog.root(table);
         patiently(core, || foreshore_btree::undo(&core.trees, &roots, header, payload, chain))?;
     }
     Ok(header.prev)
