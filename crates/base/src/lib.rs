@@ -4,6 +4,7 @@
 //! Invariant: this crate depends on no other crate of the workspace.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod error;
 mod ids;
 pub mod key;

@@ -11,12 +11,14 @@ mod plan;
 mod scratch;
 
 use std::{
-    cmp::Ordering,
     mem,
     ops::{Bound, ControlFlow},
 };
 
-use foreshore_base::{Lsn, PageId};
+use foreshore_base::{
+    Lsn, PageId,
+    bounds::{self, as_slice},
+};
 
 use crate::{
     env::TreeEnv,
@@ -113,7 +115,7 @@ impl Cursor {
             kind,
             isolation,
             skips: false,
-            ended: is_empty(range),
+            ended: bounds::is_empty(range),
             scratch: Lent::new(direction.ends(range)),
             record: 0,
             long_value: None,
@@ -233,7 +235,7 @@ impl Cursor {
     fn pass_barren(&mut self, session: &impl Session) {
         let Scratch { near, far, .. } = &mut *self.scratch;
         if session.pass_barren(self.tree.table(), self.direction, near) {
-            self.ended |= is_empty(self.direction.ends((as_slice(near), as_slice(far))));
+            self.ended |= bounds::is_empty(self.direction.ends((as_slice(near), as_slice(far))));
         }
     }
 
@@ -311,20 +313,5 @@ impl Cursor {
             self.ahead = self.ahead.min(passed.max(1));
         }
         batch.clear();
-    }
-}
-
-fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
-    bound.as_ref().map(Vec::as_slice)
-}
-
-/// Whether no key lies in the range, whatever keys there are.
-fn is_empty(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
-    match range {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
-            low.cmp(high) != Ordering::Less
-        }
     }
 }

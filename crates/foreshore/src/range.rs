@@ -6,7 +6,10 @@ use std::{
     ops::{Bound, ControlFlow, RangeBounds},
 };
 
-use foreshore_base::key::{self, Key, KeyPrefix, Prefix};
+use foreshore_base::{
+    bounds,
+    key::{self, Key, KeyPrefix, Prefix},
+};
 use foreshore_txn::{Direction, LockKind, TableInfo, Txn, TxnCursor, TxnError};
 
 use crate::{
@@ -117,19 +120,8 @@ pub(crate) fn encode<K, By>(
 /// Encoded bounds of a range.
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Whether no key can lie between these bounds.
-fn is_empty((low, high): (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
-    match (low, high) {
-        (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
-            low >= high
-        }
-        _ => false,
-    }
-}
-
 fn as_slices((low, high): &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice))
+    (bounds::as_slice(low), bounds::as_slice(high))
 }
 
 /// Calls `visit` with the encoded entries of a range until it breaks off.
@@ -141,7 +133,7 @@ pub(crate) fn visit(
     direction: Direction,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> Result<(), TxnError> {
-    if is_empty(bounds) {
+    if bounds::is_empty(bounds) {
         return txn.check_usable();
     }
     let mut position = txn.cursor(table, bounds, direction, LockKind::Shared)?;
@@ -198,7 +190,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
         direction: Direction,
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
-        let position = if is_empty(as_slices(bounds)) {
+        let position = if bounds::is_empty(as_slices(bounds)) {
             tx.check_usable()?;
             None
         } else {

@@ -2,14 +2,13 @@
 
 use std::ops::Bound;
 
-use foreshore_base::{Lsn, PageId, SlotIndex};
+use foreshore_base::{Lsn, PageId, SlotIndex, bounds::as_slice};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::KeyRef;
 use foreshore_pages::SlottedView;
 
 use super::{
-    Cursor, Direction, LockKind, MOST_AHEAD, ahead::Ahead, as_slice, batch::Batch, plan::Plan,
-    scratch::Scratch,
+    Cursor, Direction, LockKind, MOST_AHEAD, ahead::Ahead, batch::Batch, plan::Plan, scratch::Scratch,
 };
 use crate::{
     descend::{Landing, RESTARTS},

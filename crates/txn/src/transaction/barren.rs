@@ -9,7 +9,7 @@
 
 use std::{mem, ops::Bound};
 
-use foreshore_base::TableId;
+use foreshore_base::{TableId, bounds::as_slice};
 use foreshore_btree::Direction;
 use foreshore_env::sabotage::{Fault, planted};
 
@@ -29,10 +29,6 @@ struct Stretch {
     direction: Direction,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
-}
-
-fn as_slice(bound: &Bound<Vec<u8>>) -> Near<'_> {
-    bound.as_ref().map(Vec::as_slice)
 }
 
 /// Whether a scan that begins at a near bound comes to the key.

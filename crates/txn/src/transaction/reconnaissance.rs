@@ -9,7 +9,7 @@ mod writes;
 
 use std::ops::Bound;
 
-use foreshore_base::TableId;
+use foreshore_base::{TableId, bounds};
 use foreshore_btree::{Append, Cursor, Direction, Isolation, LockKind, Session};
 use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
 
@@ -92,18 +92,7 @@ impl Merged {
     }
 
     fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        (self.low.as_ref().map(Vec::as_slice), self.high.as_ref().map(Vec::as_slice))
-    }
-
-    /// Whether the range behind the near bound can have keys: `BTreeMap::range` panics where it cannot.
-    fn is_empty(&self) -> bool {
-        match self.bounds() {
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(low), Bound::Included(high)) => low > high,
-            (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
-                low >= high
-            }
-        }
+        (bounds::as_slice(&self.low), bounds::as_slice(&self.high))
     }
 }
 
@@ -259,7 +248,8 @@ impl Txn {
     ) -> Result<bool, TxnError> {
         loop {
             self.look_further(cursor, merged)?;
-            if merged.is_empty() {
+            // `BTreeMap::range` would panic.
+            if bounds::is_empty(merged.bounds()) {
                 return Ok(false);
             }
             let Some(reconnaissance) = self.session.reconnaissance() else { return Ok(false) };
