@@ -300,7 +300,7 @@ fn add_tree(session: &mut TxnSession, table: TableId, name: &str, meta: &[u8]) -
 /// No early release here: nobody shall find a table that a crash may take back (TXN-11).
 fn durable_then_seen(txn: &Txn, lsn: Lsn, table: &TableInfo) -> Result<(), TxnError> {
     let core = txn.session.core();
-    core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+    core.log.flush(lsn).map_err(TxnError::unknown)?;
     core.catalog.tables.lock().add(table.clone());
     Ok(())
 }

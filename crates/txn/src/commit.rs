@@ -10,7 +10,7 @@
 //! that fail after their locks went; here a log that cannot write the record is poisoned, and nobody is told anything
 //! more. Without early release, exclusive locks go when the record is durable, and leave no tag.
 
-use foreshore_base::{Lsn, Result, StorageError};
+use foreshore_base::{Lsn, Result};
 use foreshore_env::{
     Handle,
     sabotage::{Fault, planted},
@@ -115,7 +115,7 @@ impl Txn {
         core.note_log_growth(lsn);
         if release == EarlyLockRelease::SharedAndExclusive {
             self.leave_pipeline(false, lsn, true);
-            self.flush(durability, lsn).map_err(unknown)?;
+            self.flush(durability, lsn).map_err(TxnError::unknown)?;
         } else {
             self.commit_with_locks(durability, lsn)?;
         }
@@ -129,9 +129,9 @@ impl Txn {
             let flushed = self.flush(durability, lsn);
             self.session.owner.release_all(None);
             self.leave_pipeline(false, lsn, true);
-            flushed.map_err(unknown)?;
+            flushed.map_err(TxnError::unknown)?;
         } else if self.pipeline.is_some() {
-            self.flush(durability, lsn).map_err(unknown)?;
+            self.flush(durability, lsn).map_err(TxnError::unknown)?;
             self.leave_pipeline(true, lsn, true);
         } else {
             let locks = Waiter::Locks(self.session.owner.hand_over());
@@ -207,8 +207,4 @@ impl Txn {
             place.end(self.session.core(), owner, newest, completed);
         }
     }
-}
-
-fn unknown(cause: StorageError) -> TxnError {
-    TxnError::OutcomeUnknown { cause }
 }

@@ -93,6 +93,11 @@ pub enum TxnError {
 }
 
 impl TxnError {
+    /// The log has failed behind a commit record.
+    pub(crate) fn unknown(cause: StorageError) -> TxnError {
+        TxnError::OutcomeUnknown { cause }
+    }
+
     /// Whether the same work, begun anew (with the same age), can be expected to succeed.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -103,7 +103,7 @@ impl Pipeline {
         let newest = self.newest();
         if !core.log.is_durable(newest) {
             core.life.check_process()?;
-            core.log.flush(newest).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+            core.log.flush(newest).map_err(TxnError::unknown)?;
         }
         self.shared.settle(core);
         Ok(())

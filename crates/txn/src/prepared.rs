@@ -207,7 +207,7 @@ impl Txn {
             }
         };
         let log = &self.session.core().log;
-        log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+        log.flush(lsn).map_err(TxnError::unknown)?;
         Ok(lsn)
     }
 }
@@ -280,7 +280,7 @@ impl Engine {
         let flushed = core.log.flush(lsn);
         session.owner.release_all(None);
         core.prepared.forget(global_id);
-        flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
+        flushed.map_err(TxnError::unknown)
     }
 
     /// Rolls a prepared transaction back, durably.
@@ -304,7 +304,7 @@ impl Engine {
         // Where the log was closed it is prepared still, and none of those that were cut off.
         session.release_slot();
         core.prepared.forget(global_id);
-        flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
+        flushed.map_err(TxnError::unknown)
     }
 
     /// How many transactions are prepared.

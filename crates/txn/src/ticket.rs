@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use foreshore_base::{Lsn, StorageError};
+use foreshore_base::Lsn;
 use foreshore_env::{Handle, sync::Arc, time::Instant};
 
 use crate::{
@@ -46,13 +46,14 @@ impl CommitTicket {
     /// Waits until it is certain.
     ///
     /// # Errors
-    /// [`TxnError::OutcomeUnknown`] if the log failed before; [`StorageError::Forked`] in a fork.
+    /// [`TxnError::OutcomeUnknown`] if the log failed before;
+    /// [`StorageError::Forked`](foreshore_base::StorageError::Forked) in a fork.
     pub fn wait(&self) -> Result<(), TxnError> {
         if self.is_durable() {
             return Ok(());
         }
         self.core.life.check_process()?;
-        self.core.log.flush(self.lsn).map_err(unknown)
+        self.core.log.flush(self.lsn).map_err(TxnError::unknown)
     }
 
     /// As [`CommitTicket::wait`], until `deadline` at most; whether it is certain.
@@ -61,7 +62,7 @@ impl CommitTicket {
             return Ok(true);
         }
         self.core.life.check_process()?;
-        self.core.log.flush_until(self.lsn, deadline).map_err(unknown)
+        self.core.log.flush_until(self.lsn, deadline).map_err(TxnError::unknown)
     }
 
     /// Ready, or bad for ever; `None` if it may still become durable.
@@ -69,12 +70,8 @@ impl CommitTicket {
         if self.is_durable() {
             return Some(Ok(()));
         }
-        self.core.log.poisoned().map(|cause| Err(unknown(cause)))
+        self.core.log.poisoned().map(|cause| Err(TxnError::unknown(cause)))
     }
-}
-
-fn unknown(cause: StorageError) -> TxnError {
-    TxnError::OutcomeUnknown { cause }
 }
 
 impl Future for CommitTicket {

@@ -86,7 +86,7 @@ fn try_drop_table(mut txn: Txn, name: &str) -> Result<bool, TxnError> {
     txn.finished = true;
     // No early release: nobody shall find the name free, and then the table again after a crash.
     if !planted(Fault::DropUnflushed) {
-        core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+        core.log.flush(lsn).map_err(TxnError::unknown)?;
     }
     core.catalog.set_dropped(&table);
     txn.session.owner.release_all(Some(lsn));
