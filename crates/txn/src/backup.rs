@@ -27,7 +27,7 @@ use foreshore_env::{
 use crate::{
     control::{Control, ControlFile},
     core::Core,
-    engine::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG},
+    engine::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG, sync_parent},
     error::TxnError,
 };
 
@@ -142,7 +142,7 @@ impl Backup<'_> {
         let begun = Control::new(self.core.log.id());
         let mut control = ControlFile::create(&**self.disk, &self.target.join(CONTROL_BACKUP), begun)?;
         self.sync(self.target)?;
-        self.sync_parent()?;
+        sync_parent(&**self.disk, self.target)?;
         // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that
         // the log from there on speaks of.
         let file_end = self.core.file_end.copy(&self.core.life)?;
@@ -258,15 +258,6 @@ impl Backup<'_> {
 
     fn sync(&self, directory: &Path) -> Result<()> {
         self.disk.sync_directory(directory).map_err(StorageError::io("sync", directory))
-    }
-
-    /// Makes the name of the target durable, as far as whoever makes the backup may: see TXN-40.
-    fn sync_parent(&self) -> Result<()> {
-        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
-        match self.disk.sync_directory(parent.unwrap_or(Path::new("."))) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            result => result.map_err(StorageError::io("sync the directory of", self.target)),
-        }
     }
 
     /// Whether the database is still open, and the log kept for it (TXN-31).

@@ -40,7 +40,7 @@ use crate::{
 };
 
 use close::{Running, Standing};
-pub(crate) use open::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG};
+pub(crate) use open::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG, sync_parent};
 
 /// Memory for what differs from the files of a database that is open to be read.
 pub const READ_ONLY_BYTES: u64 = 1 << 30;

@@ -87,6 +87,16 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
     place.open().map_err(|error| place.judge(error))
 }
 
+/// Makes the name of a database's directory durable. It may lie where one may write and not read; then that is for
+/// whoever arranged it so (TXN-40).
+pub(crate) fn sync_parent(disk: &dyn Disk, directory: &Path) -> Result<()> {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match disk.sync_directory(parent.unwrap_or(Path::new("."))) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        result => result.map_err(StorageError::io("sync the directory of", directory)),
+    }
+}
+
 impl Place<'_> {
     fn open(&self) -> Result<Opened> {
         // Before anything is made, so that nothing is made in a stranger's directory.
@@ -178,19 +188,9 @@ impl Place<'_> {
         self.disk.create_directory(self.directory).map_err(StorageError::io("make", self.directory))
     }
 
-    /// Makes the name of the directory durable. It may lie where one may write and not read; then that is for whoever
-    /// arranged it so (TXN-40).
-    fn sync_parent(&self) -> Result<()> {
-        let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-        match self.disk.sync_directory(parent.unwrap_or(Path::new("."))) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
-            result => result.map_err(StorageError::io("sync the directory of", self.directory)),
-        }
-    }
-
     /// Makes a database where there is none, or half of one. The lock is held.
     fn create(&self) -> Result<Core> {
-        self.sync_parent()?;
+        sync_parent(&**self.disk, self.directory)?;
         self.throw_away_the_half()?;
         let new = self.path(CONTROL_NEW);
         let content = Control::new(random::seed());
