@@ -105,17 +105,8 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
             Reaped::Page => {}
             Reaped::LongValues { leaf, references } => {
                 for reference in references {
-                    let mut left = None;
-                    let part = |left| {
-                        in_transaction(core, |session| tree.delete_long_value(session, &reference, left))
-                    };
-                    while let Some(rest) = part(left)? {
-                        left = Some(rest);
-                        steps += 1;
-                        // What is left of them is found again. Each slice frees something.
-                        if steps >= SLICE || core.growth.is_wanted() {
-                            return Ok(true);
-                        }
+                    if !delete_long_value(core, &tree, &reference, &mut steps)? {
+                        return Ok(true);
                     }
                 }
                 cleared = leaf;
@@ -128,6 +119,22 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Deletes a long value part by part; false: the slice is over first. What is left of it is found again, and each slice
+/// deletes something.
+fn delete_long_value(core: &Core, tree: &BTree, reference: &[u8], steps: &mut usize) -> Result<bool> {
+    let mut left = None;
+    loop {
+        left = in_transaction(core, |session| tree.delete_long_value(session, reference, left))?;
+        if left.is_none() {
+            return Ok(true);
+        }
+        *steps += 1;
+        if *steps >= SLICE || core.growth.is_wanted() {
+            return Ok(false);
+        }
+    }
 }
 
 /// The volume, as a writer has it; given back on drop.
