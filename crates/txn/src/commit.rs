@@ -114,7 +114,7 @@ impl Txn {
         core.stats.count(Event::Commit);
         core.note_log_growth(lsn);
         if release == EarlyLockRelease::SharedAndExclusive {
-            self.leave_pipeline(false, lsn, true);
+            self.leave_pipeline(Some(lsn));
             self.flush(durability, lsn).map_err(TxnError::unknown)?;
         } else {
             self.commit_with_locks(durability, lsn)?;
@@ -128,11 +128,11 @@ impl Txn {
         if durability == Durability::Sync {
             let flushed = self.flush(durability, lsn);
             self.session.owner.release_all(None);
-            self.leave_pipeline(false, lsn, true);
+            self.leave_pipeline(Some(lsn));
             flushed.map_err(TxnError::unknown)?;
         } else if self.pipeline.is_some() {
             self.flush(durability, lsn).map_err(TxnError::unknown)?;
-            self.leave_pipeline(true, lsn, true);
+            self.leave_locks_to_pipeline(Some(lsn));
         } else {
             let locks = Waiter::Locks(self.session.owner.hand_over());
             // Refused when the engine is closing, and then they protect nothing.
@@ -162,14 +162,14 @@ impl Txn {
         self.session.release_slot();
         let before = self.pipeline.as_ref().map_or(Lsn::ZERO, |place| place.newest());
         let tag = self.session.owner.max_tag().max(self.session.reads.tag()).max(before);
-        let inherits = self.inherits();
-        if inherits {
+        if self.inherits() {
             // Those before it have changed what the others cover.
             self.session.owner.release_shared();
+            self.leave_locks_to_pipeline(Some(tag));
         } else {
             self.session.release_all(None);
+            self.leave_pipeline(Some(tag));
         }
-        self.leave_pipeline(inherits, tag, true);
         self.session.core().stats.count(Event::ReadOnlyCommit);
         if tag != Lsn::ZERO {
             self.flush(durability, tag)?;
@@ -200,11 +200,18 @@ impl Txn {
         self.pipeline.as_ref().is_some_and(|place| place.inherits)
     }
 
-    /// Lets its pipeline go on, if it is in one; with `locks`, what is held is left to it.
-    pub(crate) fn leave_pipeline(&mut self, locks: bool, newest: Lsn, completed: bool) {
+    /// Lets its pipeline go on, if it is in one, behind a commit at this LSN or a rollback.
+    pub(crate) fn leave_pipeline(&mut self, committed: Option<Lsn>) {
         if let Some(place) = self.pipeline.take() {
-            let owner = locks.then(|| self.session.owner.hand_over());
-            place.end(self.session.core(), owner, newest, completed);
+            place.end(self.session.core(), None, committed);
+        }
+    }
+
+    /// The same, and leaves to it what is locked.
+    pub(crate) fn leave_locks_to_pipeline(&mut self, committed: Option<Lsn>) {
+        if let Some(place) = self.pipeline.take() {
+            let owner = self.session.owner.hand_over();
+            place.end(self.session.core(), Some(owner), committed);
         }
     }
 }

@@ -134,12 +134,15 @@ impl Place {
         self.shared.lock().newest
     }
 
-    /// The transaction has ended. `owner`: the locks that wait until `newest`, and everything before it, is durable.
-    pub(crate) fn end(&self, core: &Core, owner: Option<LockOwner>, newest: Lsn, completed: bool) {
+    /// The transaction has ended, by a commit at this LSN or by a rollback. `owner`: the locks that wait until that, and
+    /// everything before it, is durable.
+    pub(crate) fn end(&self, core: &Core, owner: Option<LockOwner>, committed: Option<Lsn>) {
         let mut state = self.shared.lock();
         state.open = false;
-        state.newest = state.newest.max(newest);
-        state.completed += u32::from(completed);
+        if let Some(lsn) = committed {
+            state.newest = state.newest.max(lsn);
+            state.completed += 1;
+        }
         state.owner = owner;
         self.shared.announce(core, state);
     }

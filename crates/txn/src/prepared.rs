@@ -169,7 +169,7 @@ impl Txn {
                 let tables = self.session.intents().filter(|&(table, mode)| is_whole(table, mode)).count();
                 self.session.owner.relabel(label(global_id));
                 let prepared = self.session.suspend(at, tables);
-                self.leave_pipeline(false, lsn, true);
+                self.leave_pipeline(Some(lsn));
                 core.prepared.put(global_id, prepared);
                 Ok(())
             }

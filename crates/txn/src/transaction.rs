@@ -236,22 +236,23 @@ impl Txn {
         }
         let result = rollback::undo_all(&mut self.session);
         if self.session.abandon_unless_undone(&result) {
-            self.leave_pipeline(false, Lsn::ZERO, false);
+            self.leave_pipeline(None);
             return result.map(drop);
         }
         let inherits = self.inherits();
+        if inherits && self.failed.is_none() {
+            self.leave_locks_to_pipeline(None);
+            return result.map(drop);
+        }
         // A deadlock's victim is in somebody's way with all that it holds, the locks of those before it in its pipeline
         // too: they are made durable first (Kimura et al. 2012, §4.3).
-        let all_go = !inherits || self.failed.is_some();
-        if all_go {
-            if let (true, Some(place)) = (inherits, &self.pipeline) {
-                // If that fails, the database has stopped, and locks protect nothing.
-                let _ = self.session.core().log.flush(place.newest());
-            }
-            self.session.release_all(None);
+        if let (true, Some(place)) = (inherits, &self.pipeline) {
+            // If that fails, the database has stopped, and locks protect nothing.
+            let _ = self.session.core().log.flush(place.newest());
         }
-        self.leave_pipeline(!all_go, Lsn::ZERO, false);
-        result.map(|_| ())
+        self.session.release_all(None);
+        self.leave_pipeline(None);
+        result.map(drop)
     }
 
     /// Rolls it back, if it has not ended.
