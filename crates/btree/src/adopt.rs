@@ -20,9 +20,9 @@ use crate::{
 const MAX_ADOPTIONS: usize = 64;
 
 impl<'a> Tree<'a> {
-    /// After an operation: adopts the foster child that its descent went through, if that needs no waiting. It is
-    /// nobody's duty, so failure is nobody's failure. Not where the session has remembered leaves: an adoption changes
-    /// a leaf, perhaps one of them.
+    /// After an operation: adopts the foster child that its descent went through, if that needs no waiting. Errors are
+    /// ignored: the operation has succeeded, and the next one that passes tries again. Not where the session has
+    /// remembered leaves: an adoption changes a leaf, perhaps one of them.
     #[inline]
     pub(crate) fn adopt_on_the_way(&self, session: &impl Session, foster: Option<u8>, target: Target<'_>) {
         self.adopt_found(session.patience(), foster.filter(|_| !session.has_remembered()), target);

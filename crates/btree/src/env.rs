@@ -82,7 +82,7 @@ impl TreeEnv {
         self.tidying.write()
     }
 
-    /// Leave to tidy on the way (BTREE-13), which is nobody's duty.
+    /// Leave to tidy on the way (BTREE-13); `None`: not now.
     pub(crate) fn may_tidy(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let may = self.is_tidied() && self.log.poisoned().is_none() && self.has_room();
         if may { self.tidying.try_read() } else { None }

@@ -54,7 +54,7 @@ impl<'a> Tree<'a> {
     /// After the delete of `key`, with its leaf still latched, whose LSN was `before`: when half of the leaf is ghosts,
     /// those of earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are.
     /// Perhaps nobody else comes by, so it waits for room in the log, with nothing latched and as long as the session's
-    /// patience lasts; but failure is nobody's failure.
+    /// patience lasts. Errors are ignored: the delete has succeeded.
     pub(crate) fn tidy_after_delete(
         &self,
         session: &impl Session,

@@ -142,12 +142,11 @@ impl BTree {
     /// Purges what is left in the overflow table, which this is, of long values that the transaction of `session` has
     /// deleted ([`Session::note_discarded`]), after its commit is in the log, or has written
     /// ([`Session::note_stored`]), after that was taken back: so nobody makes the ghosts records again (BTREE-14). And
-    /// before it gives its locks back, so that no check of the tree is under way. It is nobody's duty, so failure is
-    /// nobody's failure: a compaction purges what was left.
+    /// before it gives its locks back, so that no check of the tree is under way.
     ///
     /// It waits for room in the log and for latches as long as the session's patience lasts (BTREE-13), which is not to
-    /// be endless. `ids` are then those that are to be purged later, because that had an end, or others took the
-    /// room again and again, or the log has failed.
+    /// be endless. What is left in `ids` is to be purged later: the patience had an end, others took the room again and
+    /// again, or the log has failed. Other errors are ignored: a compaction purges what they left.
     #[cold]
     pub fn purge_long_values(&self, session: &impl Session, ids: &mut Vec<u64>) {
         let tree = self.tree();

@@ -12,9 +12,9 @@ use foreshore_lock::LockError;
 use crate::{error::TxnError, options::BeginOptions, transaction::Waiting};
 
 /// Runs `attempt`, in which a transaction begins as it is told, again for as long as that is a deadlock's victim, or
-/// gives way by the policy against deadlocks. No attempt begins when one wait that began with the first would have
-/// ended; then the last refusal is a [`LockError::Timeout`]. They have one age, so that the others are the younger ones
-/// in the end.
+/// gives way by the policy against deadlocks. All attempts have one age, so that the others are the younger ones in the
+/// end. None begins later behind the first than one wait for a lock may last: then the last refusal is a
+/// [`LockError::Timeout`].
 pub(crate) fn insist<R>(
     label: &str,
     waiting: &Waiting,

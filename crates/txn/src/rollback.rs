@@ -195,10 +195,10 @@ fn undo_in_tree(core: &Core, chain: &mut TxnChain, header: &RecordHeader, payloa
     Ok(header.prev)
 }
 
-/// Undoes a change, however long it has to wait for a frame or a latch: a rollback that fails stops the database. What
-/// fails for want of them has changed nothing, or a part that undo passes over the next time. While the log's disk
-/// stands still, which holds up everybody, as long as the log is open: whoever has a latch may wait for room in the log.
-/// Otherwise somebody holds them for longer than anybody should.
+/// Undoes a change, and tries again where it got no frame or no latch: a rollback that fails stops the database. A try
+/// that failed so has changed nothing, or a part that undo passes over the next time. While the log is open and its disk
+/// stands still tries do not count: that holds up everybody, and those who have the latches may wait for room in the
+/// log. Else there are [`UNDO_TRIES`]: nobody holds a frame or a latch for longer.
 fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {

@@ -55,9 +55,11 @@ impl VerifyReport {
     }
 
     fn problem(&mut self, problem: String) {
+        // A bitmap page is asked for each of its pages.
         if self.problems.contains(&problem) {
-            // A bitmap page is asked for each of its pages.
-        } else if self.problems.len() < MAX_PROBLEMS {
+            return;
+        }
+        if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         } else {
             self.problems_dropped += 1;

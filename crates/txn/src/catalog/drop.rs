@@ -71,7 +71,8 @@ fn try_drop_table(mut txn: Txn, name: &str) -> Result<bool, TxnError> {
     let core = engine.core();
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
-    // Whose commit could not be flushed has left its rows, and the table in the catalog: nobody knows which is true.
+    // A commit that could not be flushed has left its rows, and the table in the catalogue as it was: which of the two
+    // is true shows at the next opening.
     if let Some(poisoned) = core.log.poisoned() {
         return Err(poisoned.into());
     }

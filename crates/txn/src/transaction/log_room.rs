@@ -111,7 +111,7 @@ impl TxnSession {
             if ahead && !shortens {
                 return Ok(false);
             }
-            // One that would not have made room was not taken.
+            // A checkpoint was not taken if it would not have made room: then it is asked for once more.
             asked &= shortens;
             let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();
             if shortens && (waiting.no_wait || !can_be_ended) {

@@ -45,10 +45,10 @@ impl Txn {
         made.map_err(|error| if self.making.at_once { self.refused(error) } else { error })
     }
 
-    /// Whether the one that makes a table for it has the volume by its lock, which is a writer's then. That one cannot
-    /// queue for a lock of its own: behind somebody who waits for this transaction it would wait for this one, and no
-    /// detector would see it. A transaction that raises its own lock passes those who wait, and if it does wait for
-    /// somebody, that is seen.
+    /// Raises its lock on the volume to a writer's, for the transaction that makes a table for it; false: it has none.
+    /// The maker cannot queue for a lock of its own: behind somebody who waits for this transaction it would wait for
+    /// this one, and no detector would see that. A lock that is raised passes those who wait; and if this transaction
+    /// does wait for somebody, that is seen.
     fn lend_volume(&mut self, waiting: &Waiting) -> Result<bool, TxnError> {
         if self.session.owner.held_intent(TableId::VOLUME).is_none() {
             return Ok(false);
