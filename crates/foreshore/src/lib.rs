@@ -35,9 +35,9 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! **Ending.** A database is closed when its last clone is dropped, but only [`Database::close`] reports an error that
-//! this meets: of commits that are not on the disk yet, and of the last checkpoint. Without either
-//! ([`std::process::exit`] drops nothing) the next opening recovers what was on the disk.
+//! **Ending.** A database is closed when its last clone is dropped, but only [`Database::close`] tells whether that
+//! went well: whether the last commits that did not wait for the disk, and a last checkpoint, have got there. Without
+//! either ([`std::process::exit`] drops nothing) the next opening recovers what was on the disk.
 //!
 //! **Transactions.** [`Database::transact`] runs a closure as one transaction: all of it happens, or nothing. If the
 //! closure fails or panics, what it did is undone. If it falls victim to a deadlock, it runs again by itself, so it

@@ -47,11 +47,11 @@ pub struct Options {
     pub read_only: bool,
     /// Memory for pages, in bytes, 512 KiB to 32,767 GiB. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,
-    /// Whether the system gives the pool all of its memory when the database is opened. Otherwise it does when pages are
-    /// first used, a few MiB ahead of them: memory that is never needed is never taken, but transactions that bring new
-    /// pages pay for it until the pool has been full once. To open a database takes a tenth of a second longer for each
-    /// GiB then, two seconds where a virtual machine has to get the memory from its host. Linux only, from 5.14
-    /// on; elsewhere it changes nothing. Default: false.
+    /// Whether the system gives the pool all of its memory when the database is opened, which takes a tenth of a second
+    /// for each GiB, two seconds where a virtual machine has to get the memory from its host. Otherwise it does when
+    /// pages are first used, a few MiB ahead of them: memory that is never needed is never taken, but transactions that
+    /// bring new pages pay for it until the pool has been full once. Linux only, from 5.14 on; elsewhere it changes
+    /// nothing. Default: false.
     pub prefault: bool,
     /// How the buffer pool finds pages. Default: page_table.
     pub translation: TranslationKind,
@@ -77,8 +77,8 @@ pub struct Options {
     pub log_bytes: u64,
     /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made,
     /// and without effect on one that is there.
-    /// There are as many as hold what may come next and what would take it back if the disk were full, so with the
-    /// defaults at least two: eight thirds of half of [`Options::log_buffer_bytes`], and half a segment. Default: 16
+    /// There are as many files as hold what may come next and what would take it back if the disk were full: eight
+    /// thirds of half of [`Options::log_buffer_bytes`], and half a segment; with the defaults two at least. Default: 16
     /// MiB.
     pub log_segment_bytes: u64,
     /// Memory for log records on their way to the disk; a power of two, 256 KiB to 1 GiB. Default: 16 MiB.
@@ -190,9 +190,8 @@ pub struct Options {
     pub execution_threads: usize,
     /// Whether these threads change from one kind to the other, by how much there is to do. There are as many as the
     /// two numbers together, of which at first `control_threads` lock, later at least one, and at most as many as there
-    /// are parts of the lock names. Of these there are `control_threads`, or, if that is more, 8, or all threads but one
-    /// where these are fewer than 8. (With two threads nothing moves.) What was decided is in
-    /// [`Database::stats`](crate::Database::stats). Default: false.
+    /// are parts of the lock names: `control_threads`, but at least 8, or all threads but one where that is less. (With
+    /// two threads nothing moves.) What was decided is in [`Database::stats`](crate::Database::stats). Default: false.
     pub automatic_threads: bool,
     /// How many transactions each of the threads that run them has begun and not ended, at most. All these threads
     /// together have at most 768: where there are many, each has room for fewer. A transaction that waits for a lock

@@ -174,6 +174,9 @@ mod sealed {
 
 /// A position in a range of a table. Made by [`Transaction::cursor`] or [`ReadTransaction::cursor`], and used with the
 /// same transaction.
+///
+/// Each step gives the first entry behind the one before as the table is then, with what its transaction has written
+/// meanwhile. At the end of the range it stays there, whatever is added. After an error it stands where it stood.
 #[derive(Debug)]
 pub struct Cursor<K, V> {
     table: TableInfo,
@@ -227,7 +230,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
 
     /// The key of the next entry; `None` at the end of the range. As [`Cursor::next`], but that the value is not
     /// decoded, and not read if it lies beside its row (those of more than 1,792 bytes do): to count entries, to find
-    /// one by its key, to delete. The value of one that matters gives a `get`; under
+    /// one by its key, to delete. [`Transaction::get`] reads the value of one that matters; under
     /// [`Isolation::Serializable`](crate::Isolation::Serializable) it is still there.
     ///
     /// ```

@@ -161,8 +161,8 @@ impl<R> Submitted<R> {
     /// Its locks are given back just behind the result, by other threads: a transaction that asks for one of them
     /// without waiting ([`TransactOptions::no_wait`]) may still be refused.
     ///
-    /// Nobody ends a body that runs. So where the database is closed, the handle of one that waits says so when the
-    /// body, of whatever transaction, has ended that runs on its thread.
+    /// A body that runs is not interrupted. So where the database is closed, the handle of a transaction that waits for
+    /// its thread says so when the body that runs there has ended.
     ///
     /// # Errors
     /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it

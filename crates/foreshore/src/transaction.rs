@@ -210,8 +210,8 @@ impl Transaction {
 
     /// Writes a value, whether or not the key is there; tells whether it was.
     ///
-    /// The value is given as it is or by reference; of a `String` for a table of `&str` that is `text.as_str()`, of a
-    /// `Vec<u8>` for one of `&[u8]` `bytes.as_slice()`. A key can be `&text` or `&bytes`.
+    /// The value is given as it is or by reference: a `String` for a table of `&str` as `text.as_str()`, a `Vec<u8>` for
+    /// one of `&[u8]` as `bytes.as_slice()`. As keys, `&text` and `&bytes` do.
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation) and of [every

@@ -8,14 +8,14 @@ use crate::error::Result;
 impl Database {
     /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next opening
     /// would have to recover. Everything that is called later fails with [`Error::Closed`](crate::Error::Closed), and
-    /// so do waits for locks, but for [`Database::stats`]: `cut_off` says how many transactions had written and were
-    /// still open. They are undone.
+    /// so do waits for locks. Only [`Database::stats`] goes on: `cut_off` says how many transactions had written and
+    /// were still open. The next opening undoes them.
     ///
     /// The memory for pages, and files that are open, are given back when the last clone is dropped, and with it the
     /// last transaction, [`Pipeline`](crate::Pipeline) and [`CommitTicket`](crate::CommitTicket).
     ///
-    /// A future that is woken because a commit is durable, and closes a database where it is woken, gets back before
-    /// that: it is closed a moment later. Whoever closes it again waits for that, and gets the disk's error.
+    /// Called by a future where that is woken because a commit is durable, this returns at once, and the database is
+    /// closed a moment later. A second call waits for that, and gets the disk's error.
     ///
     /// # Errors
     /// Of the disk; [`Error::Forked`](crate::Error::Forked), and nothing happens, in a fork of the process that opened

@@ -126,7 +126,7 @@ impl<P> Serving<P> {
     ///
     /// # Panics
     /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has
-    /// left no trace. The others go on: it is told when they have ended ([`Serving::stop`]).
+    /// left no trace. The others go on, and the panic is passed on when they have ended, too ([`Serving::stop`]).
     pub fn wait(self) -> Result<Vec<P>> {
         if self.desk.partitions.is_forked() {
             return Err(lost(&self.desk.database, &self.desk.partitions));
