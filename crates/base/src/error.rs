@@ -158,6 +158,12 @@ impl StorageError {
         move |source| StorageError::Io { action, path, source }
     }
 
+    /// More was asked for than a named limit allows.
+    #[cold]
+    pub fn beyond_limit(what: &'static str, limit: u64, got: u64) -> StorageError {
+        StorageError::LimitExceeded { what, limit, got }
+    }
+
     /// Damage in a page.
     pub fn corrupt_page(page: PageId, detail: impl Into<String>) -> StorageError {
         StorageError::Corrupted { site: CorruptionSite::Page(page), detail: detail.into() }

@@ -26,11 +26,8 @@ impl<'a> Tree<'a> {
         let (outline, node, content) = image::whole(root.view())?;
         let level = outline.level + 1;
         if usize::from(level) >= MAX_TREE_LEVELS {
-            return Err(StorageError::LimitExceeded {
-                what: "levels of a tree",
-                limit: MAX_TREE_LEVELS as u64,
-                got: u64::from(level) + 1,
-            });
+            let (limit, got) = (MAX_TREE_LEVELS as u64, u64::from(level) + 1);
+            return Err(StorageError::beyond_limit("levels of a tree", limit, got));
         }
         if outline.foster.is_some() || outline.low.is_some() || outline.high.is_some() {
             return Err(damaged(self.root, "a root has no siblings"));

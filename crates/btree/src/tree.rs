@@ -256,5 +256,5 @@ pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(StorageError::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+    Err(StorageError::beyond_limit(what, limit as u64, got as u64))
 }

@@ -220,11 +220,8 @@ impl BufferPool {
     ) -> Result<Arc<BufferPool>> {
         let count = (options.bytes / PAGE_BYTES).max(MIN_FRAMES);
         if count > MAX_FRAMES {
-            return Err(StorageError::LimitExceeded {
-                what: "frames of the buffer pool",
-                limit: MAX_FRAMES as u64,
-                got: count as u64,
-            });
+            let (limit, got) = (MAX_FRAMES as u64, count as u64);
+            return Err(StorageError::beyond_limit("frames of the buffer pool", limit, got));
         }
         let pool = Arc::new(BufferPool {
             frames: Frames::new(count)?,

@@ -113,11 +113,8 @@ impl Space {
     ) -> Result<(Space, Header)> {
         let fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
         if !fits {
-            return Err(StorageError::LimitExceeded {
-                what: "pages of one bitmap (a multiple of 64)",
-                limit: u64::from(BITMAP_SPAN),
-                got: u64::from(span),
-            });
+            let what = "pages of one bitmap (a multiple of 64)";
+            return Err(StorageError::beyond_limit(what, u64::from(BITMAP_SPAN), u64::from(span)));
         }
         let pages = FIRST_PAGES.min(u64::from(span));
         file.allocate(0..pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
@@ -225,11 +222,7 @@ impl Space {
         }
         let room = self.room(pages);
         if room == 0 {
-            return Err(StorageError::LimitExceeded {
-                what: "pages of the data file",
-                limit: MAX_PAGES,
-                got: pages + 1,
-            });
+            return Err(StorageError::beyond_limit("pages of the data file", MAX_PAGES, pages + 1));
         }
         let wanted = growth(pages).min(room);
         let longer = match reserve(pool, &mut reserved, pages + wanted) {

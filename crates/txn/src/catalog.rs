@@ -274,12 +274,8 @@ fn draw_table_id(next_table: &AtomicU32) -> Result<TableId> {
     let last = u32::MAX - 16;
     let drawn = next_table
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < last).then_some(next + 1));
-    let limit = || StorageError::LimitExceeded {
-        what: "tables ever created",
-        limit: u64::from(last),
-        got: u64::from(last) + 1,
-    };
-    drawn.map(TableId).map_err(|_| limit())
+    let limit = u64::from(last);
+    drawn.map(TableId).map_err(|_| StorageError::beyond_limit("tables ever created", limit, limit + 1))
 }
 
 /// The tree and its row. The announcement comes first: if there is no commit, undo finds the root by it (TXN-11).
@@ -319,10 +315,7 @@ pub(crate) fn decode_row(row: &[u8]) -> Option<(TableId, PageId, Vec<u8>)> {
 }
 
 fn limit(what: &'static str, limit: usize, got: usize) -> Result<()> {
-    if got <= limit {
-        return Ok(());
-    }
-    Err(StorageError::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+    if got <= limit { Ok(()) } else { Err(StorageError::beyond_limit(what, limit as u64, got as u64)) }
 }
 
 /// The error of an operation that asks for no locks.

@@ -193,12 +193,8 @@ impl TxnTable {
         let start = self.next_home.fetch_add(1, Ordering::Relaxed) as usize;
         let found =
             (0..count).map(|step| (start + step) % count).find(|&index| self.slots[index].try_claim(txn));
-        let limit = StorageError::LimitExceeded {
-            what: "open transactions that have written",
-            limit: count as u64,
-            got: count as u64 + 1,
-        };
-        let index = found.ok_or(limit)?;
+        let what = "open transactions that have written";
+        let index = found.ok_or_else(|| StorageError::beyond_limit(what, count as u64, count as u64 + 1))?;
         HOME.with(|home| home.set(index));
         Ok(index)
     }

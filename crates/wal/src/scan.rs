@@ -251,12 +251,8 @@ impl Scan {
         let bytes = self.geometry.segment_bytes() as usize;
         self.bytes.clear();
         if self.bytes.try_reserve_exact(bytes).is_err() {
-            let limit = StorageError::LimitExceeded {
-                what: "memory for a segment of the log in bytes",
-                limit: 0,
-                got: bytes as u64,
-            };
-            return Err(limit);
+            let what = "memory for a segment of the log in bytes";
+            return Err(StorageError::beyond_limit(what, 0, bytes as u64));
         }
         self.bytes.resize(bytes, 0);
         segment.file.read_exact_at(&mut self.bytes, 0).map_err(StorageError::io("read", &segment.path))

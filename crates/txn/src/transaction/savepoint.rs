@@ -48,12 +48,7 @@ impl Txn {
         let Savepoints { there, made } = &mut self.savepoints;
         if there.len() == MAX_SAVEPOINTS {
             let limit = MAX_SAVEPOINTS as u64;
-            return Err(StorageError::LimitExceeded {
-                what: "savepoints of a transaction",
-                limit,
-                got: limit + 1,
-            }
-            .into());
+            return Err(StorageError::beyond_limit("savepoints of a transaction", limit, limit + 1).into());
         }
         let number = *made;
         there.push((number, lsn));
