@@ -31,6 +31,7 @@ use foreshore_env::{
         Condvar, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -135,6 +136,20 @@ pub(crate) struct Core {
     latency: Duration,
     /// See [`LogOptions::past_cache`].
     past_cache: bool,
+}
+
+/// Poisons the log if the thread that has it panics: others would wait for it for ever.
+struct Farewell<'a> {
+    core: &'a Core,
+    died: &'static str,
+}
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.core.poison(self.died);
+        }
+    }
 }
 
 impl Core {

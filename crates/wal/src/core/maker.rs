@@ -2,30 +2,16 @@
 //! when half of one is written, so that neither the flusher, and with it all who wait for a commit, nor anybody else
 //! does.
 
-use foreshore_env::{
-    thread,
-    time::{Duration, Instant},
-};
+use foreshore_env::time::{Duration, Instant};
 
-use super::Core;
+use super::{Core, Farewell};
 
 /// How often a full disk is asked for space, and whether a file can be made again.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
-/// Tells everybody when the maker dies: a thread that waits for space would wait for ever.
-pub(super) struct Farewell<'a>(pub(super) &'a Core);
-
-impl Drop for Farewell<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.poison("the maker of spare segments of the log died");
-        }
-    }
-}
-
 /// The thread's life.
 pub(crate) fn run_maker(core: &Core) {
-    let _farewell = Farewell(core);
+    let _farewell = Farewell { core, died: "the maker of spare segments of the log died" };
     let mut not_before = None;
     while core.space_is_wanted(not_before) {
         if let Err(error) = core.reserve().and_then(|()| core.prepare_next()) {

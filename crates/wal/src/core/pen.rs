@@ -14,7 +14,7 @@ use foreshore_env::{
     time::Duration,
 };
 
-use super::Core;
+use super::{Core, Farewell};
 use crate::{segment::SEGMENT_HEADER_BYTES, store::Segment};
 
 /// The most that is written at once, but for the last record.
@@ -214,20 +214,9 @@ impl Stalls {
     }
 }
 
-/// Tells everybody when the writer dies: a thread that waits for room would wait for ever.
-struct Farewell<'a>(&'a Core);
-
-impl Drop for Farewell<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.poison("the writer of the log died");
-        }
-    }
-}
-
 /// The life of the writer's thread.
 pub(crate) fn run_writer(core: &Core) {
-    let _farewell = Farewell(core);
+    let _farewell = Farewell { core, died: "the writer of the log died" };
     let mut stalls = Stalls::default();
     while core.writing_is_wanted() {
         if let Err(error) = make_room(core, &mut stalls) {
