@@ -37,22 +37,7 @@ impl SlottedView<'_> {
             return Err(format!("its prefix of {prefix} bytes is longer than its low fence"));
         }
         for index in 0..stored_count {
-            let slot = self.slot(SlotIndex(index));
-            let key = prefix + slot.suffix_len();
-            if key > MAX_KEY_BYTES {
-                return Err(format!("slot {index} has a key of {key} bytes"));
-            }
-            let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
-            let slack = self.slack_of(slot);
-            if slot.has_slack() {
-                // One that leaves the page was cut, and says more than it is.
-                let (head, bytes) = slack_head(slack);
-                let at = slot.offset() + slot.suffix_len() + RECORD_LENGTH_BYTES + value;
-                if slack == 0 || (0..bytes).any(|index| self.words().u8(at + index) != head[index]) {
-                    return Err(format!("slot {index} has slack that says another length than it has"));
-                }
-            }
-            places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value + slack));
+            places.push(self.inspect_slot(index, prefix)?);
         }
         let (mut suffix, skipped) = (Vec::new(), self.skipped());
         let shared = stored_count.checked_sub(1).map_or(0, |last| {
@@ -66,6 +51,33 @@ impl SlottedView<'_> {
         if !self.keys_look_sound(stored_count) {
             self.inspect_keys(stored_count, prefix)?;
         }
+        self.inspect_places(places, heap_start)
+    }
+
+    /// Where the record of a slot lies in the heap, and how long it is.
+    #[inline]
+    fn inspect_slot(&self, index: u16, prefix: usize) -> Result<(usize, usize), String> {
+        let slot = self.slot(SlotIndex(index));
+        let key = prefix + slot.suffix_len();
+        if key > MAX_KEY_BYTES {
+            return Err(format!("slot {index} has a key of {key} bytes"));
+        }
+        let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
+        let slack = self.slack_of(slot);
+        let bytes = slot.suffix_len() + RECORD_LENGTH_BYTES + value;
+        if slot.has_slack() {
+            // One that leaves the page was cut, and says more than it is.
+            let (head, head_bytes) = slack_head(slack);
+            let at = slot.offset() + bytes;
+            if slack == 0 || (0..head_bytes).any(|index| self.words().u8(at + index) != head[index]) {
+                return Err(format!("slot {index} has slack that says another length than it has"));
+            }
+        }
+        Ok((slot.offset(), bytes + slack))
+    }
+
+    /// Whether what lies in the heap keeps apart, and leaves as much garbage as is counted.
+    fn inspect_places(&self, mut places: Vec<(usize, usize)>, heap_start: usize) -> Result<(), String> {
         places.sort_unstable();
         let mut end = heap_start;
         let mut used = 0;
@@ -82,6 +94,7 @@ impl SlottedView<'_> {
         }
         Ok(())
     }
+
     /// Whether each slot has the head of its key, each key is above the one before, and the first and the last lie
     /// between the fences, as the others then do: what [`SlottedView::inspect_keys`] asks for, without putting keys
     /// together.
