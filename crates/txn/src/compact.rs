@@ -207,18 +207,7 @@ impl<'e> Work<'e> {
             }
             self.end(txn)?;
         }
-        // Only here they move.
-        let by_root: BTreeMap<PageId, &TableInfo> =
-            tables.values().map(|table| (table.tree().root(), table)).collect();
-        for root in roots {
-            if self.stopped {
-                break;
-            }
-            let moved = by_root.get(&root).map(|table| self.move_root(&mut compaction, table)).transpose()?;
-            let count =
-                if moved == Some(true) { &mut self.report.pages_moved } else { &mut self.report.pages_left };
-            *count += 1;
-        }
+        self.move_roots(&mut compaction, &tables, &roots)?;
         // Here nobody is called: a backup that waits does so for a checkpoint.
         let _cut = core.file_end.cut(&core.life)?;
         let end = compaction.choose_end()?;
@@ -260,6 +249,29 @@ impl<'e> Work<'e> {
                 Err(error) => self.make_room(error)?,
             }
         }
+    }
+
+    /// Moves the roots that were met: only here they move.
+    fn move_roots(
+        &mut self,
+        compaction: &mut Compaction<'_>,
+        tables: &BTreeMap<TableId, TableInfo>,
+        roots: &[PageId],
+    ) -> Result<(), TxnError> {
+        let by_root: BTreeMap<PageId, &TableInfo> =
+            tables.values().map(|table| (table.tree().root(), table)).collect();
+        for root in roots {
+            if self.stopped {
+                break;
+            }
+            let moved = match by_root.get(root) {
+                Some(table) => self.move_root(compaction, table)?,
+                None => false,
+            };
+            self.report.pages_moved += u64::from(moved);
+            self.report.pages_left += u64::from(!moved);
+        }
+        Ok(())
     }
 
     /// Moves the root of a table, as one who drops the table would lock it; false: somebody uses it, or is in the way.
