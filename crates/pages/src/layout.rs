@@ -70,7 +70,7 @@ pub enum PageKind {
 
 impl PageKind {
     /// The kind that a byte stands for.
-    pub fn from_byte(byte: u8) -> Option<PageKind> {
+    pub(crate) fn from_byte(byte: u8) -> Option<PageKind> {
         [PageKind::Empty, PageKind::Header, PageKind::Bitmap, PageKind::Node]
             .into_iter()
             .find(|kind| *kind as u8 == byte)

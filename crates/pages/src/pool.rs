@@ -291,7 +291,7 @@ impl BufferPool {
     }
 
     /// Frames in the pool.
-    pub fn frame_count(&self) -> usize {
+    pub(crate) fn frame_count(&self) -> usize {
         self.frames.count()
     }
 

@@ -257,7 +257,7 @@ impl PageWords {
 
     /// Appends `length` bytes at `offset` to `target`, or as many of them as the page has, if that is nonsense.
     #[inline]
-    pub fn append_to(&self, offset: usize, length: usize, target: &mut Vec<u8>) {
+    pub(crate) fn append_to(&self, offset: usize, length: usize, target: &mut Vec<u8>) {
         let (start, length) = (target.len(), clamp(offset, length));
         target.resize(start + length, 0);
         self.copy_to(offset, &mut target[start..]);
@@ -265,7 +265,7 @@ impl PageWords {
 
     /// Stores a word. Needs the latch exclusively.
     #[inline]
-    pub fn set_u64(&self, offset: usize, value: u64) {
+    pub(crate) fn set_u64(&self, offset: usize, value: u64) {
         if offset.is_multiple_of(WORD_BYTES) {
             self.store(offset / WORD_BYTES, value);
         } else {
@@ -275,19 +275,19 @@ impl PageWords {
 
     /// Stores four bytes. Needs the latch exclusively.
     #[inline]
-    pub fn set_u32(&self, offset: usize, value: u32) {
+    pub(crate) fn set_u32(&self, offset: usize, value: u32) {
         self.set_number(offset, &value.to_le_bytes());
     }
 
     /// Stores two bytes. Needs the latch exclusively.
     #[inline]
-    pub fn set_u16(&self, offset: usize, value: u16) {
+    pub(crate) fn set_u16(&self, offset: usize, value: u16) {
         self.set_number(offset, &value.to_le_bytes());
     }
 
     /// Stores a byte. Needs the latch exclusively.
     #[inline]
-    pub fn set_u8(&self, offset: usize, value: u8) {
+    pub(crate) fn set_u8(&self, offset: usize, value: u8) {
         self.set_number(offset, &[value]);
     }
 

@@ -177,7 +177,7 @@ impl PageBuilder {
     }
 
     /// Appends a record of another page, whatever that page's prefix is.
-    pub fn push_from(&mut self, view: SlottedView<'_>, slot: SlotIndex) -> Result<(), PageFull> {
+    pub(crate) fn push_from(&mut self, view: SlottedView<'_>, slot: SlotIndex) -> Result<(), PageFull> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         view.key_into(slot, &mut key);
         view.value_into(slot, &mut value);

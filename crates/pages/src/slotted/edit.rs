@@ -239,7 +239,7 @@ impl<'a> SlottedMut<'a> {
 
     /// Replaces the high key by a key inside the node's range (`None`: +∞). The prefix stays: it is common to the
     /// smaller range too. For a larger range build the page anew.
-    pub fn set_high(&mut self, key: Option<&[u8]>) -> Result<(), PageFull> {
+    pub(crate) fn set_high(&mut self, key: Option<&[u8]>) -> Result<(), PageFull> {
         let old = self.words.u32(HIGH_FENCE);
         let place = match key {
             None => 0,

@@ -276,7 +276,7 @@ impl<'a> SlottedView<'a> {
     }
 
     /// Replaces what `prefix` holds by what all keys begin with.
-    pub fn prefix_into(&self, prefix: &mut Vec<u8>) {
+    pub(crate) fn prefix_into(&self, prefix: &mut Vec<u8>) {
         prefix.clear();
         let (offset, _) = self.fence(LOW_FENCE);
         self.words.append_to(offset, self.prefix_len(), prefix);
