@@ -80,8 +80,9 @@ impl Database {
         self.compact_with(|_| ControlFlow::Continue(()))
     }
 
-    /// As [`Database::compact`]; `progress` is called after each small step with what was done so far, and may stop the
-    /// compaction: what was done stays done, and once pages move, the file is cut as far as that goes.
+    /// As [`Database::compact`]; `progress` is called after each small step with what was done so far, also while the
+    /// pages of dropped tables are waited for, and may stop the compaction: what was done stays done, and once pages
+    /// move, the file is cut as far as that goes.
     ///
     /// # Errors
     /// As [`Database::compact`].

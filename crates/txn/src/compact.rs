@@ -61,7 +61,7 @@ pub struct CompactReport {
     pub dropped_left: u64,
 }
 
-/// Compacts the database; `progress` is told after each slice, and may stop it.
+/// Compacts the database; `progress` is told after each slice, and while dropped tables are waited for, and may stop it.
 pub(crate) fn compact(
     engine: &Arc<Engine>,
     progress: &mut dyn FnMut(CompactReport) -> ControlFlow<()>,
@@ -75,25 +75,13 @@ pub(crate) fn compact(
         ..CompactReport::default()
     };
     let mut work = Work { engine, report, progress, stopped: false };
-    await_reaper(core)?;
+    work.await_reaper()?;
     work.merge_leaves()?;
     work.move_pages()?;
     work.report.pages_after = core.pool.page_count();
     work.report.fragmented_bytes_after = free()?;
     work.report.dropped_left = core.catalog.dropped().len() as u64;
     Ok(work.report)
-}
-
-/// Waits until the pages of dropped tables are free, but for those that cannot be freed, and not for ever: the report
-/// says how many are left.
-fn await_reaper(core: &Core) -> Result<(), TxnError> {
-    let deadline = Instant::now() + REAPER_WAIT;
-    while core.catalog.next_dropped().is_some() && Instant::now() < deadline {
-        core.check_open()?;
-        core.growth.ask_reaper();
-        thread::sleep(REAPER_LOOK);
-    }
-    Ok(())
 }
 
 struct Work<'e> {
@@ -107,6 +95,25 @@ struct Work<'e> {
 impl<'e> Work<'e> {
     fn core(&self) -> &'e Core {
         self.engine.core()
+    }
+
+    /// Waits until the pages of dropped tables are free, but for those that cannot be freed, and not for ever: the
+    /// report says how many are left.
+    fn await_reaper(&mut self) -> Result<(), TxnError> {
+        let core = self.core();
+        let deadline = Instant::now() + REAPER_WAIT;
+        while !self.stopped && core.catalog.next_dropped().is_some() && Instant::now() < deadline {
+            core.check_open()?;
+            core.growth.ask_reaper();
+            thread::sleep(REAPER_LOOK);
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// Tells how far it is, and learns whether it is to go on.
+    fn tell(&mut self) {
+        self.stopped |= (self.progress)(self.report).is_break();
     }
 
     /// A transaction that changes no row. It has the volume as a writer has it, and waits for no table.
@@ -125,12 +132,15 @@ impl<'e> Work<'e> {
         txn.commit(Durability::Lazy)?;
         let core = self.core();
         core.note_log_growth(core.log.tail());
-        self.stopped |= (self.progress)(self.report).is_break();
+        self.tell();
         Ok(())
     }
 
     fn merge_leaves(&mut self) -> Result<(), TxnError> {
         let core = self.core();
+        if self.stopped {
+            return Ok(());
+        }
         self.merge_leaves_of(core.catalog.tree(), None)?;
         // BTREE-14: of long values only what is settled is purged, and perhaps nobody has asked lately how far that is.
         core.settled.settle(&core.life, &core.log, &core.transactions)?;
@@ -336,7 +346,7 @@ mod tests {
     use foreshore_wal::{RecordKind, Urgency};
 
     use super::*;
-    use crate::EngineOptions;
+    use crate::{BeginOptions, EngineOptions};
 
     /// It was told as an error without a name, and without a next step.
     #[test]
@@ -351,6 +361,34 @@ mod tests {
         };
         let ended = work.make_room(StorageError::WaitEnded { page: PageId(1), cancelled: false });
         assert!(matches!(ended, Err(TxnError::Lock(LockError::Timeout(_)))), "{ended:?}");
+        engine.close().unwrap();
+    }
+
+    /// It lasted ten seconds, whoever wanted to stop it.
+    #[test]
+    fn a_wait_for_dropped_tables_can_be_stopped() {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+        let holder = loop {
+            let table = engine.create_table("table", b"").unwrap();
+            let mut txn = engine.begin(BeginOptions::default()).unwrap();
+            for row in 0..4000_u32 {
+                txn.put(&table, &row.to_be_bytes(), &[7; 1000]).unwrap();
+            }
+            txn.commit(Durability::Lazy).unwrap();
+            assert!(engine.drop_table("table").unwrap());
+            // As a check has it: the reaper cannot go on. Perhaps it has come to its end before.
+            let mut holder = engine.begin(BeginOptions::default()).unwrap();
+            holder.session.intent(TableId::VOLUME, IntentMode::S).unwrap();
+            if engine.core().catalog.next_dropped().is_some() {
+                break holder;
+            }
+        };
+        let begun = Instant::now();
+        let report = engine.compact(&mut |_| ControlFlow::Break(())).unwrap();
+        assert!(begun.elapsed() < REAPER_WAIT / 2, "{:?}", begun.elapsed());
+        assert_eq!((report.dropped_left, report.leaves_merged, report.pages_moved), (1, 0, 0));
+        drop(holder);
         engine.close().unwrap();
     }
 
