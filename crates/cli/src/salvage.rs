@@ -4,6 +4,7 @@ mod target;
 
 use std::{
     io::{self, IsTerminal, Write},
+    ops::ControlFlow,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -200,9 +201,10 @@ fn look(args: &SalvageArgs) -> Result<Salvage, CliError> {
     {
         bar.set_style(style);
     }
-    let opened = Salvage::open_with(&args.directory, |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let opened = Salvage::open_with(&args.directory, |progress| {
+        bar.set_length(progress.total_pages);
+        bar.set_position(progress.done_pages);
+        ControlFlow::Continue(())
     });
     bar.finish_and_clear();
     Ok(opened?)

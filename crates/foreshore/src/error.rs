@@ -323,8 +323,7 @@ pub enum Error {
         used_bytes: u64,
         /// The cap.
         capacity_bytes: u64,
-        /// Who needs most of them, as far as that is known: [`Database::log_retention`](crate::Database::log_retention)
-        /// has all.
+        /// Who needs most of them, if it is known: [`Database::log_retention`](crate::Database::log_retention) has all.
         holder: Option<Box<LogHolder>>,
         /// Whether that is the transaction that was refused.
         is_own: bool,
@@ -369,6 +368,9 @@ pub enum Error {
         /// Why it ended.
         reason: &'static str,
     },
+    /// A [salvage](crate::Salvage::open_with) was stopped while it looked at the pages.
+    #[error("the salvage was stopped before it had looked at all pages; nothing has changed: start it again")]
+    SalvageStopped,
     /// What excludes this call is under way: see [`Database::compact`](crate::Database::compact).
     #[error("database {}: {reason}; try again when that is over", path.display())]
     Busy {

@@ -271,7 +271,7 @@ pub use crate::{
     range::{Cursor, KeyRange, Range, Reads},
     read::ReadTransaction,
     report::{Stats, VerifyReport},
-    salvage::{KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvageTable, SalvagedRows},
+    salvage::{KeyGap, MAX_PAGES_NAMED, Salvage, SalvageProgress, SalvageSource, SalvageTable, SalvagedRows},
     submit::{Procedure, Serving, Submitted, WaitError},
     table::{TableDefinition, TableDescription, TableLock},
     transact::TransactOptions,

@@ -7,7 +7,7 @@ use foreshore_env::{
     sync::Arc,
 };
 use foreshore_txn::SalvagedTable;
-pub use foreshore_txn::{KeyGap, MAX_PAGES_NAMED, SalvageSource, SalvagedRows};
+pub use foreshore_txn::{KeyGap, MAX_PAGES_NAMED, SalvageProgress, SalvageSource, SalvagedRows};
 
 use crate::{
     error::{Error, Result},
@@ -72,14 +72,18 @@ impl Salvage {
     /// say which database it is; [`Error::Io`] if the system does not let it be read,
     /// or gives no more files or threads; [`Error::InvalidOption`] if there is no memory for pages.
     pub fn open(directory: impl AsRef<Path>) -> Result<Salvage> {
-        Salvage::open_with(directory, |_, _| {})
+        Salvage::open_with(directory, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Salvage::open`]; `progress` is told how many pages of how many were looked at.
+    /// As [`Salvage::open`]; `progress` is called after every few pages, once what can be recovered is, and may stop
+    /// it.
     ///
     /// # Errors
-    /// As [`Salvage::open`].
-    pub fn open_with(directory: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Salvage> {
+    /// As [`Salvage::open`]; [`Error::SalvageStopped`] if `progress` stops it.
+    pub fn open_with(
+        directory: impl AsRef<Path>,
+        progress: impl FnMut(SalvageProgress) -> ControlFlow<()>,
+    ) -> Result<Salvage> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         Salvage::on(&disk, directory.as_ref(), progress)
     }
@@ -87,12 +91,17 @@ impl Salvage {
     /// On another disk; for tests.
     ///
     /// # Errors
-    /// As [`Salvage::open`].
+    /// As [`Salvage::open_with`].
     #[doc(hidden)]
-    pub fn on(disk: &Arc<dyn Disk>, directory: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Salvage> {
+    pub fn on(
+        disk: &Arc<dyn Disk>,
+        directory: &Path,
+        mut progress: impl FnMut(SalvageProgress) -> ControlFlow<()>,
+    ) -> Result<Salvage> {
         let options = Options { pool_bytes: POOL_BYTES, read_ahead: 0, ..Options::default() }.engine();
         let opened = foreshore_txn::Salvage::open(disk, directory, &options, &mut progress);
-        let inner = opened.map_err(|error| Error::from_storage(error, directory))?;
+        let inner =
+            opened.map_err(|error| Error::from_storage(error, directory))?.ok_or(Error::SalvageStopped)?;
         Ok(Salvage { inner, path: directory.to_owned() })
     }
 

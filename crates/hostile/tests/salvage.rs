@@ -25,7 +25,7 @@ struct Saved {
 
 fn save(disk: &FaultyDisk) -> Saved {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let salvage = Salvage::on(&disk, Sample::directory(), |_, _| {}).unwrap();
+    let salvage = Salvage::on(&disk, Sample::directory(), |_| ControlFlow::Continue(())).unwrap();
     let mut content = Content::new();
     for table in salvage.tables() {
         let entries = content.entry(table.name.clone()).or_default();

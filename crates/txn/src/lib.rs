@@ -105,7 +105,10 @@ mod api {
         prepared::PreparedTransaction,
         recovery::{RecoveryObserver, RecoveryPhase, RecoveryProgress, RecoveryReport},
         retention::{LogHold, LogHolder, LogRetention},
-        salvage::{EachRecord, KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvagedRows, SalvagedTable},
+        salvage::{
+            EachRecord, KeyGap, MAX_PAGES_NAMED, Salvage, SalvageProgress, SalvageSource, SalvagedRows,
+            SalvagedTable,
+        },
         stats::{EngineStats, StuckTable},
         ticket::CommitTicket,
         transaction::{Advance, MAX_SAVEPOINTS, Parted, Position, Savepoint, Txn, TxnCursor},

@@ -99,6 +99,16 @@ pub struct SalvagedTable {
     pieces: Pieces,
 }
 
+/// How far the opening of a damaged database is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SalvageProgress {
+    /// Pages looked at.
+    pub done_pages: u64,
+    /// Pages to look at.
+    pub total_pages: u64,
+}
+
 /// What became of the records of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -110,8 +120,8 @@ pub struct SalvagedRows {
 }
 
 impl Salvage {
-    /// Opens what is in a directory, whatever its state, and looks at every page. `progress` is told how many pages of
-    /// how many were looked at.
+    /// Opens what is in a directory, whatever its state, and looks at every page. `progress` is told how far that is,
+    /// and may stop it: then there is `None`.
     ///
     /// # Errors
     /// When somebody has it open, when it has another format, when this process may not read one of its files, or gets
@@ -121,8 +131,8 @@ impl Salvage {
         disk: &Arc<dyn Disk>,
         directory: &Path,
         options: &EngineOptions,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Salvage> {
+        progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
+    ) -> Result<Option<Salvage>> {
         let options = EngineOptions { read_only: true, create: false, ..options.clone() };
         check_rights(&**disk, directory)?;
         let (disk, data_is_missing) = remains::disk(disk, directory);
@@ -143,9 +153,9 @@ impl Salvage {
             called_free: 0,
             catalog_complete: false,
         };
-        let leaves = salvage.look(progress)?;
+        let Some(leaves) = salvage.look(progress)? else { return Ok(None) };
         salvage.sort(leaves)?;
-        Ok(salvage)
+        Ok(Some(salvage))
     }
 
     /// How its content was come by.
@@ -194,18 +204,25 @@ impl Salvage {
         (&self.damaged, self.damaged_count)
     }
 
-    /// Looks at all pages; the leaves by table.
-    fn look(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<BTreeMap<TableId, Vec<Leaf>>> {
+    /// Looks at all pages; the leaves by table. `None`: `progress` has stopped it.
+    fn look(
+        &mut self,
+        progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
+    ) -> Result<Option<BTreeMap<TableId, Vec<Leaf>>>> {
         let mut leaves: BTreeMap<TableId, Vec<Leaf>> = BTreeMap::new();
         let words = PageWords::default();
         let count = self.pages.count();
+        let mut is_stopped =
+            |done| progress(SalvageProgress { done_pages: done, total_pages: count }).is_break();
         // The header page has been read by whoever opened the file; where nobody could, it does not matter.
         let (mut next, mut told) = (self.pages.next(1), 0);
         while next < count {
             let number = next;
             next = self.pages.next(number + 1);
             if number - told >= 64 {
-                progress(number, count);
+                if is_stopped(number) {
+                    return Ok(None);
+                }
                 told = number;
             }
             let id = PageId(number as u32);
@@ -231,8 +248,7 @@ impl Salvage {
                 Err(error) => return Err(error),
             }
         }
-        progress(count, count);
-        Ok(leaves)
+        Ok((!is_stopped(count)).then_some(leaves))
     }
 
     fn note(&mut self, page: PageId, detail: String) {

@@ -48,6 +48,7 @@ impl Error {
             Error::LimitExceeded { .. } => "limit_exceeded",
             Error::ReadOnly { .. } => "read_only",
             Error::BackupStopped { .. } => "backup_stopped",
+            Error::SalvageStopped => "salvage_stopped",
             Error::Busy { .. } => "busy",
             Error::Closed { .. } => "closed",
             Error::Forked { .. } => "forked",

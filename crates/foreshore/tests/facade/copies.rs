@@ -238,6 +238,30 @@ fn who_reads_only_does_not_wait_for_a_decision() {
     assert_eq!(db.transact(|tx| tx.get(ACCOUNTS, "account 1")).unwrap(), Some(7));
 }
 
+/// Nobody could stop it before, however large the file.
+#[test]
+fn a_salvage_can_be_stopped() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("bank");
+    let db = Database::open(&path).unwrap();
+    fill(&db, 0);
+    db.close().unwrap();
+    drop(db);
+    let before = everything(&path);
+    let mut told = Vec::new();
+    let stopped = Salvage::open_with(&path, |progress| {
+        told.push(progress);
+        ControlFlow::Break(())
+    });
+    let error = stopped.unwrap_err();
+    assert!(matches!(error, Error::SalvageStopped), "{error}");
+    assert_eq!(error.code(), "salvage_stopped");
+    assert!(told.len() == 1 && told[0].done_pages <= told[0].total_pages, "{told:?}");
+    assert!(everything(&path) == before);
+    let salvage = Salvage::open_with(&path, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(salvage.rows(&salvage.tables()[0], |_, _| ControlFlow::Continue(())).unwrap().rows, 200);
+}
+
 /// The one with the same number was read in its place.
 #[test]
 fn what_is_salvaged_has_no_tables_of_others() {

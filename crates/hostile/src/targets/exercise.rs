@@ -97,7 +97,7 @@ pub(super) fn exercise(disk: &FaultyDisk) -> Vec<String> {
 /// decided about.
 fn save(disk: &FaultyDisk) -> Option<Result<Content, String>> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let salvage = Salvage::on(&disk, Sample::directory(), |_, _| {}).ok()?;
+    let salvage = Salvage::on(&disk, Sample::directory(), |_| ControlFlow::Continue(())).ok()?;
     let (mut content, mut lost) = (Content::new(), Vec::new());
     for table in salvage.tables() {
         let entries = content.entry(table.name.clone()).or_default();

@@ -621,7 +621,7 @@ fn a_copy_beside_a_checkpoint_is_saved_without_its_control_file() {
     engine.close().unwrap();
     disk.write_file(&target().join("control"), &[0x5A; 8192]).unwrap();
     let below: Arc<dyn Disk> = Arc::new(disk);
-    let salvage = Salvage::open(&below, target(), &tiny(), &mut |_, _| {}).unwrap();
+    let salvage = Salvage::open(&below, target(), &tiny(), &mut go_on).unwrap().unwrap();
     let mut wrong = content.len();
     for table in salvage.tables() {
         let rows = salvage.rows(table, &mut |key, value| {

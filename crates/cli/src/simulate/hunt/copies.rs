@@ -119,7 +119,7 @@ fn read_only(plan: &Plan, disk: &FaultyDisk) -> Result<Option<[Table; 3]>> {
 fn salvaged(disk: FaultyDisk) -> std::result::Result<Option<[Table; 3]>, String> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let failed = |error: Error| format!("salvage: {error}");
-    let salvage = Salvage::on(&disk, Path::new("/db"), |_, _| {}).map_err(failed)?;
+    let salvage = Salvage::on(&disk, Path::new("/db"), |_| ControlFlow::Continue(())).map_err(failed)?;
     if salvage.source() != SalvageSource::Recovered {
         return Err(format!("salvage cannot open it: {:?}", salvage.failure()));
     }
