@@ -2,23 +2,17 @@
 
 use std::{
     io::{ErrorKind, IsTerminal},
-    ops::ControlFlow,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use foreshore::{BackupReport, Error};
-use foreshore_env::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
-};
+use foreshore_env::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
+    interruption::Interruption,
     output::{CliError, json_line, line, shown_path},
     settings::Settings,
     verify::open_to_look,
@@ -29,7 +23,7 @@ use crate::{
 ///
 /// Every page's checksum is checked on the way. Nothing of the original changes, and the copy opens like any database:
 /// what was not closed in good order is recovered then. Until it is complete, the copy is no database and says so when
-/// it is opened.
+/// it is opened, also after Ctrl-C; a second one ends it at once.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BackupArgs {
@@ -124,10 +118,7 @@ fn not_made(error: Error, target: &Path) -> CliError {
 fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
     let db = open_to_look(&args.directory, &args.settings)?;
     // What it leaves when it is interrupted says that it is no database, as after any failure.
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
+    let interruption = Interruption::listen()?;
     let shown = !args.json && std::io::stderr().is_terminal();
     let bar = if shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("  copying {bar:40} {bytes} of {total_bytes}, {eta} left")
@@ -137,7 +128,7 @@ fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
     let made = db.backup_with(&args.target, |progress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        interruption.flow()
     });
     bar.finish_and_clear();
     let report = made.map_err(|error| not_made(error, &args.target))?;

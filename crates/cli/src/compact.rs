@@ -1,6 +1,10 @@
 //! `foreshore compact` and `foreshore drop`.
 
-use std::{io, io::IsTerminal, ops::ControlFlow, path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, IsTerminal},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use foreshore::Database;
 use foreshore_env::time::{Duration, Instant};
@@ -10,6 +14,7 @@ use serde::Serialize;
 use crate::{
     bench::parse_seconds,
     dump::cell::escape,
+    interruption::Interruption,
     output::{CliError, json_line, judged, line, shown_path},
     prepared::in_its_way,
     settings::Settings,
@@ -19,6 +24,9 @@ use crate::{
 /// Gives space back: merges leaves, moves pages from the end of the data file to free places before, and cuts the file.
 ///
 /// A program that has the database open does the same with `Database::compact`, while it is used.
+///
+/// Ctrl-C ends it in good order: what was done stays done, the file is cut as far as pages have moved, and another
+/// compaction does the rest. A second Ctrl-C ends it at once, as a crash would; nothing is lost by that either.
 #[derive(clap::Args)]
 #[command(after_help = COMPACT_EXAMPLES)]
 pub(crate) struct CompactArgs {
@@ -41,9 +49,12 @@ Examples:
   foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of a large file stays free
   foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
 
-Exit status: 0 done, 1 the database is damaged, or pages of a dropped table cannot be freed, 2 it could not be done.";
+Exit status: 0 done, 1 the database is damaged, or pages of a dropped table cannot be freed, 2 it could not be done, or was interrupted.";
 
 /// Drops a table with all its entries. They are gone for good.
+///
+/// Then its pages are freed. Ctrl-C ends that in good order, and a second one at once, as a crash would: the table
+/// stays dropped, and whoever opens the database next frees the rest.
 #[derive(clap::Args)]
 #[command(after_help = DROP_EXAMPLES)]
 pub(crate) struct DropArgs {
@@ -75,7 +86,8 @@ Examples:
   foreshore drop bank.foreshore history --compact
 
 Exit status: 0 the table is gone, 1 the database is damaged, or pages of a dropped
-table cannot be freed (the table is gone all the same), 2 there is no such table, or it could not be dropped.";
+table cannot be freed (the table is gone all the same), 2 there is no such table, or it could not be dropped, or \
+freeing its pages was interrupted (it is gone then).";
 
 #[derive(Serialize)]
 struct Compacted {
@@ -120,6 +132,31 @@ impl Outcome {
             drop_failures: stats.drop_failures,
         }
     }
+
+    /// What is told of it after an interruption.
+    fn broken_off(&self) -> CliError {
+        let dropped = self.dropped.as_ref().map(|table| {
+            format!(
+                "table {} is dropped; what is left of its pages is freed by the next opening",
+                escape(table.as_bytes())
+            )
+        });
+        let compacted = self.compacted.as_ref().map(|compacted| {
+            format!(
+                "{} leaves merged, {} pages moved, {} cut off the file: that stays",
+                HumanCount(compacted.leaves_merged),
+                HumanCount(compacted.pages_moved),
+                pages_bytes(compacted.pages_before.saturating_sub(compacted.pages_after)),
+            )
+        });
+        let mut done: Vec<String> = dropped.into_iter().chain(compacted).collect();
+        done.push(format!("next: foreshore compact {}, which does the rest", self.database.display()));
+        CliError::Partial { cause: Box::new(CliError::Interrupted), done: done.join("\n  ") }
+    }
+}
+
+fn pages_bytes(pages: u64) -> HumanBytes {
+    HumanBytes(pages * foreshore::limits::PAGE_BYTES as u64)
 }
 
 /// How long the pages of a dropped table are waited for before the database is closed; the next opening goes on with
@@ -130,9 +167,13 @@ const REAPER_LOOK: Duration = Duration::from_millis(2);
 /// Runs `compact`.
 pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
     let db = open_to_change(&args.directory, &args.settings)?;
-    let compacted = compact(&db, !args.json && !args.quiet)?;
+    let interruption = Interruption::listen()?;
+    let (compacted, stopped) = compact(&db, !args.json && !args.quiet, &interruption)?;
     let outcome = Outcome::new(&db, args.directory, None, Some(compacted));
     db.close()?;
+    if stopped && outcome.drop_failures.is_empty() {
+        return Err(outcome.broken_off());
+    }
     tell(&outcome, args.json)
 }
 
@@ -146,14 +187,38 @@ pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
         let hint = format!("foreshore stat {} --quick", args.directory.display());
         return Err(CliError::no_such_table(&args.table, &args.directory, hint));
     }
-    let deadline = Instant::now() + REAPER_WAIT;
-    while is_freeing(&db) && Instant::now() < deadline {
-        foreshore_env::thread::sleep(REAPER_LOOK);
+    let shown = !args.json && !args.quiet;
+    // Only now: until the table is dropped, an interruption ends the program, and it is not.
+    let interruption = Interruption::listen()?;
+    await_freeing(&db, shown, &interruption);
+    let mut stopped = is_freeing(&db) && interruption.came();
+    let mut compacted = None;
+    if args.compact && !stopped {
+        let (done, was_stopped) = compact(&db, shown, &interruption)?;
+        (compacted, stopped) = (Some(done), was_stopped);
     }
-    let compacted = if args.compact { Some(compact(&db, !args.json && !args.quiet)?) } else { None };
     let outcome = Outcome::new(&db, args.directory, Some(args.table), compacted);
     db.close()?;
+    if stopped && outcome.drop_failures.is_empty() {
+        return Err(outcome.broken_off());
+    }
     tell(&outcome, args.json)
+}
+
+/// Waits until the pages of dropped tables are free, or it has taken long enough.
+fn await_freeing(db: &Database, shown: bool, interruption: &Interruption) {
+    let bar = spinner(shown);
+    bar.set_message("freeing the pages of the table");
+    let deadline = Instant::now() + REAPER_WAIT;
+    while is_freeing(db) && !interruption.came() && Instant::now() < deadline {
+        foreshore_env::thread::sleep(REAPER_LOOK);
+        bar.tick();
+    }
+    bar.finish_and_clear();
+}
+
+fn spinner(shown: bool) -> ProgressBar {
+    if shown && io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
 /// Whether pages of dropped tables are still being freed; those that cannot be are not waited for.
@@ -162,10 +227,11 @@ fn is_freeing(db: &Database) -> bool {
     stats.tables_dropped > stats.tables_stuck
 }
 
-fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
+/// What was done, and whether an interruption has stopped it.
+fn compact(db: &Database, shown: bool, interruption: &Interruption) -> Result<(Compacted, bool), CliError> {
     let begin = Instant::now();
-    let bar =
-        if shown && io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let bar = spinner(shown);
+    let mut stopped = false;
     let report = db.compact_with(|report| {
         bar.set_message(format!(
             "compacting: {} leaves merged, {} pages moved",
@@ -173,11 +239,13 @@ fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
             HumanCount(report.pages_moved)
         ));
         bar.tick();
-        ControlFlow::Continue(())
+        let flow = interruption.flow();
+        stopped = flow.is_break();
+        flow
     });
     bar.finish_and_clear();
     let report = report?;
-    Ok(Compacted {
+    let compacted = Compacted {
         pages_before: report.pages_before,
         pages_after: report.pages_after,
         fragmented_bytes_before: report.fragmented_bytes_before,
@@ -186,7 +254,8 @@ fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
         pages_moved: report.pages_moved,
         pages_left: report.pages_left,
         seconds: begin.elapsed().as_secs_f64(),
-    })
+    };
+    Ok((compacted, stopped))
 }
 
 /// Tells the outcome. Pages that cannot be freed are damaged, or the system does not read or write them.
@@ -202,12 +271,11 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         line(format!("table {table} of {} is dropped", outcome.database.display()))?;
     }
     if let Some(compacted) = &outcome.compacted {
-        let bytes = |pages: u64| HumanBytes(pages * foreshore::limits::PAGE_BYTES as u64);
         line(format!(
             "{}: {} before, {} after; {} of it free before, {} after",
             outcome.database.display(),
-            bytes(compacted.pages_before),
-            bytes(compacted.pages_after),
+            pages_bytes(compacted.pages_before),
+            pages_bytes(compacted.pages_after),
             HumanBytes(compacted.fragmented_bytes_before),
             HumanBytes(compacted.fragmented_bytes_after),
         ))?;

@@ -20,7 +20,7 @@ use foreshore_env::{
 use crate::{file, output::CliError};
 
 /// The exit status of a program that was interrupted, as shells have it.
-const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: i32 = 130;
 /// How long an interrupted program tries to say so.
 const TELLING: Duration = Duration::from_secs(1);
 

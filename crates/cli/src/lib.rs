@@ -2,8 +2,8 @@
 //! `foreshore --help`.
 //!
 //! Exit status: 0 all is well; 1 a check failed, damage or a loss was found; 2 wrong usage, or the program could not do
-//! its work; 130 a measurement or a campaign was interrupted. With `--json` a failure, too, is one object on standard
-//! output: `{"error": {"code": …, "message": …}}`.
+//! its work; 130 a measurement or a campaign was interrupted, or what was ending in good order was again. With `--json`
+//! a failure, too, is one object on standard output: `{"error": {"code": …, "message": …}}`.
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -17,6 +17,7 @@ mod fields;
 mod file;
 pub mod hostile;
 mod in_use;
+mod interruption;
 mod load;
 mod output;
 mod own;
@@ -65,7 +66,7 @@ Examples:
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
 Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done, \
-130 bench, torture or experiment was interrupted.
+130 bench, torture or experiment was interrupted, or load, backup, compact or drop twice.
 With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output; \
 what a database refuses has the code of its error (\"no_such_table\", \"already_open\"; where a prepared \
 transaction is in the way \"lock_timeout\", \"would_block\" or, of a check, \"busy\"); wrong usage, also of \

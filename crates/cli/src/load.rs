@@ -14,10 +14,7 @@ use std::{
 };
 
 use foreshore::{Database, Options, limits::MAX_TABLE_NAME_BYTES};
-use foreshore_env::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -42,7 +39,8 @@ use source::{Columns, Form};
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines
 /// before it were loaded. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error
 /// says how many were, and the line of the last one. Of entries with one key, which --replace takes, the last one is in
-/// the database. An input that is refused at its first entry makes no database, and no table.
+/// the database. An input that is refused at its first entry makes no database, and no table. A second Ctrl-C ends it
+/// at once, as a crash would.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
@@ -130,12 +128,12 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
         value: args.value_column.clone(),
     };
     let input = Input::new(source)?;
-    let interrupted = input.interruption();
+    let interruption = input.interruption();
     let reader = BufReader::with_capacity(1 << 18, progress.watch(input));
     let read = source::read(form, reader, &columns, &mut sink).map_err(|error| match error {
         // What the database has to say is more than that.
         error @ CliError::Database(_) => error,
-        _ if interrupted.load(Ordering::Relaxed) => CliError::Interrupted,
+        _ if interruption.came() => CliError::Interrupted,
         error => error,
     });
     // What came before a bad line is kept, as promised.

@@ -4,21 +4,18 @@ use std::{
     fs,
     io::{self, Cursor, Read},
     path::Path,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
 };
 
-use foreshore_env::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use foreshore_env::{thread, time::Duration};
 
-use crate::output::CliError;
+use crate::{interruption::Interruption, output::CliError};
 
 /// How many bytes are read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// How long a chunk is waited for between two looks whether the program was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
 
 type Chunk = io::Result<Vec<u8>>;
 
@@ -27,48 +24,40 @@ type Chunk = io::Result<Vec<u8>>;
 pub(super) struct Input {
     chunks: Receiver<Chunk>,
     chunk: Cursor<Vec<u8>>,
-    interrupted: Arc<AtomicBool>,
+    interruption: Interruption,
 }
 
 impl Input {
     /// Begins to read, and to listen for Ctrl-C: once in a program.
     pub(super) fn new(source: impl Read + Send + 'static) -> Result<Input, CliError> {
-        let interrupted = Arc::new(AtomicBool::new(false));
         let (sender, chunks) = sync_channel(1);
-        let (flag, waking) = (Arc::clone(&interrupted), sender.clone());
-        ctrlc::set_handler(move || {
-            flag.store(true, Ordering::Relaxed);
-            // It may wait for a chunk.
-            let _ = waking.send(Err(broken_off()));
-        })
-        .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
+        let interruption = Interruption::listen()?;
         let reader = thread::Builder::new().spawn(move || read_ahead(source, &sender));
         reader.map_err(CliError::io("start the thread that reads the input"))?;
-        Ok(Input { chunks, chunk: Cursor::default(), interrupted })
+        Ok(Input { chunks, chunk: Cursor::default(), interruption })
     }
 
-    /// Whether the program was interrupted. Written by the thread that listens for that; relaxed, because nothing else
-    /// is told by it.
-    pub(super) fn interruption(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.interrupted)
+    pub(super) fn interruption(&self) -> Interruption {
+        self.interruption.clone()
     }
 }
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Err(broken_off());
+        let mut is_used_up = self.chunk.position() == self.chunk.get_ref().len() as u64;
+        while !self.interruption.came() {
+            if !is_used_up {
+                return self.chunk.read(buffer);
+            }
+            match self.chunks.recv_timeout(LOOK) {
+                // An empty one is the end.
+                Ok(chunk) => (self.chunk, is_used_up) = (Cursor::new(chunk?), false),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(error @ RecvTimeoutError::Disconnected) => return Err(io::Error::other(error)),
+            }
         }
-        if self.chunk.position() == self.chunk.get_ref().len() as u64 {
-            let chunk = self.chunks.recv().map_err(io::Error::other)?;
-            self.chunk = Cursor::new(chunk?);
-        }
-        self.chunk.read(buffer)
+        Err(io::Error::other("interrupted"))
     }
-}
-
-fn broken_off() -> io::Error {
-    io::Error::other("interrupted")
 }
 
 /// Gives one chunk after the other, and behind the end, or an error, empty ones, until nobody takes them.

@@ -4,6 +4,7 @@
 mod damage;
 mod dumps;
 mod input;
+mod interruptions;
 mod paths;
 mod scene;
 
