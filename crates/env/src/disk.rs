@@ -1,5 +1,6 @@
 //! Files, behind a trait, so that tests can put a disk under the engine that fails, tears and forgets.
 
+mod hand_on;
 mod overlay;
 mod parts;
 #[cfg(not(foreshore_sim))]

@@ -5,13 +5,13 @@ use std::{
     cell::Cell,
     collections::HashSet,
     fmt, io,
-    ops::Range,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TxnId, limits::PAGE_BYTES};
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
+    hand_on,
     sync::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -75,44 +75,14 @@ impl Watch {
 }
 
 impl Disk for WatchedDisk {
+    hand_on!(inner: create_directory, sync_directory, list, rename, remove, exists, lies_in, lock, lock_shared);
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let inner = self.inner.open(path, mode)?;
         if path != Path::new(DATA) {
             return Ok(inner);
         }
         Ok(Arc::new(WatchedFile { inner, watch: Arc::clone(&self.watch) }))
-    }
-
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_directory(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.inner.sync_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.inner.list(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.inner.lock(path)
-    }
-
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.inner.lock_shared(path)
     }
 }
 
@@ -128,6 +98,8 @@ impl fmt::Debug for WatchedFile {
 }
 
 impl DiskFile for WatchedFile {
+    hand_on!(inner: sync, len, set_len, allocate);
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let end = offset + buffer.len() as u64;
         let pages = || offset / PAGE_BYTES as u64..end.div_ceil(PAGE_BYTES as u64);
@@ -163,22 +135,6 @@ impl DiskFile for WatchedFile {
         let result = self.inner.write_all_at(bytes, offset);
         (first..first + (bytes.len() / PAGE_BYTES) as u64).for_each(|page| self.watch.leave(page));
         result
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.inner.set_len(bytes)
-    }
-
-    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
-        self.inner.allocate(range)
     }
 }
 

@@ -1,13 +1,10 @@
 //! A disk on which one write kills the process: at a place in the program, not at a moment.
 
-use std::{
-    io,
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{io, ops::Range, path::Path};
 
 use foreshore_env::{
     disk::{BLOCK_BYTES, Disk, DiskFile, OpenMode, Parts, RealDisk},
+    hand_on,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -55,6 +52,8 @@ impl FatalDisk {
 }
 
 impl Disk for FatalDisk {
+    hand_on!(disk: list, exists, lies_in, lock, lock_shared);
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.steps.around(|| self.disk.open(path, mode))?;
         Ok(Arc::new(FatalFile { file, steps: Arc::clone(&self.steps) }))
@@ -68,32 +67,12 @@ impl Disk for FatalDisk {
         self.steps.around(|| self.disk.sync_directory(path))
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.disk.list(path)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.steps.around(|| self.disk.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.steps.around(|| self.disk.remove(path))
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.disk.exists(path)
-    }
-
-    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
-        self.disk.lies_in(path, directory)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.disk.lock(path)
-    }
-
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.disk.lock_shared(path)
     }
 }
 
@@ -116,9 +95,7 @@ impl FatalFile {
 }
 
 impl DiskFile for FatalFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
+    hand_on!(file: read_at, len, is_private);
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let (first, second) = bytes.split_at(bytes.len() / 2);
@@ -144,14 +121,6 @@ impl DiskFile for FatalFile {
 
     fn sync(&self) -> io::Result<()> {
         self.steps.around(|| self.file.sync())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn is_private(&self) -> io::Result<bool> {
-        self.file.is_private()
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {

@@ -1,10 +1,11 @@
 //! On a slow disk, those who look at tables take longer than they would wait for a lock.
 
-use std::{io, path::PathBuf};
+use std::io;
 
 use foreshore::TableDefinition;
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode, RealDisk},
+    hand_on,
     sync::Arc,
     thread,
     time::Instant,
@@ -24,41 +25,11 @@ const READ: Duration = Duration::from_millis(10);
 struct SlowDisk(RealDisk);
 
 impl Disk for SlowDisk {
+    hand_on!(0: create_directory, sync_directory, list, rename, remove, exists, lies_in, lock, lock_shared);
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.0.open(path, mode)?;
         Ok(if path.ends_with("data") { Arc::new(SlowFile(file)) } else { file })
-    }
-
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.create_directory(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.sync_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.0.list(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.0.exists(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.0.lock(path)
-    }
-
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.0.lock_shared(path)
     }
 }
 
@@ -66,29 +37,11 @@ impl Disk for SlowDisk {
 struct SlowFile(Arc<dyn DiskFile>);
 
 impl DiskFile for SlowFile {
+    hand_on!(0: write_all_at, sync, len, set_len, allocate);
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         thread::sleep(READ);
         self.0.read_at(buffer, offset)
-    }
-
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
-    }
-
-    fn allocate(&self, range: std::ops::Range<u64>) -> io::Result<()> {
-        self.0.allocate(range)
     }
 }
 

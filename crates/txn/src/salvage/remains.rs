@@ -1,12 +1,10 @@
 //! The files of a damaged database, of which some may be missing, or something else.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::Path};
 
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode, Overlay},
+    disk::{Disk, OpenMode, Overlay},
+    hand_on,
     sync::Arc,
 };
 
@@ -35,37 +33,7 @@ pub(super) fn disk(disk: &Arc<dyn Disk>, directory: &Path) -> (Arc<dyn Disk>, bo
 struct Remains(Arc<dyn Disk>);
 
 impl Disk for Remains {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        self.0.open(path, mode)
-    }
-
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.create_directory(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.sync_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.0.list(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.0.exists(path)
-    }
-
-    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
-        self.0.lies_in(path, directory)
-    }
+    hand_on!(0: open, create_directory, sync_directory, list, rename, remove, exists, lies_in);
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.lock_shared(path)

@@ -3,11 +3,12 @@
 use std::{
     fmt, io,
     ops::Range,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
+    hand_on,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -54,6 +55,8 @@ impl fmt::Debug for Probe {
 }
 
 impl Disk for Probe {
+    hand_on!(inner: list, exists, lies_in, lock_shared);
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         if mode == OpenMode::CreateNew {
             self.watch.note();
@@ -72,10 +75,6 @@ impl Disk for Probe {
         self.inner.sync_directory(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.inner.list(path)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.watch.note();
         self.inner.rename(from, to)
@@ -86,21 +85,9 @@ impl Disk for Probe {
         self.inner.remove(path)
     }
 
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
-        self.inner.lies_in(path, directory)
-    }
-
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.watch.note();
         self.inner.lock(path)
-    }
-
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.inner.lock_shared(path)
     }
 }
 
@@ -116,9 +103,7 @@ impl fmt::Debug for ProbeFile {
 }
 
 impl DiskFile for ProbeFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
+    hand_on!(file: read_at, len);
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.watch.note();
@@ -128,10 +113,6 @@ impl DiskFile for ProbeFile {
     fn sync(&self) -> io::Result<()> {
         self.watch.note();
         self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
