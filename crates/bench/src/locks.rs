@@ -378,7 +378,7 @@ pub(crate) fn failure(error: LockError) -> BenchError {
 #[cfg(test)]
 mod tests {
     use foreshore_base::TxnId;
-    use foreshore_lock::{Age, KeyRef, Mode, WaitPolicy};
+    use foreshore_lock::{Age, KeyMode, KeyRef, WaitPolicy};
 
     use super::*;
     use crate::tests::until_enough;
@@ -442,7 +442,9 @@ mod tests {
         let mut thread = LockThread::new(&cell, &scene, 0);
         let mut owner = scene.manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         for key in 0..3_u64 {
-            owner.acquire(TABLE, KeyRef::Key(&key.to_be_bytes()), Mode::SN, &WaitPolicy::default()).unwrap();
+            owner
+                .acquire(TABLE, KeyRef::Key(&key.to_be_bytes()), KeyMode::SN, &WaitPolicy::default())
+                .unwrap();
         }
         scene.counts[1].store(1, Relaxed);
         thread.seen.granted = 3;

@@ -2,7 +2,7 @@
 //! not, or the leaf's low fence.
 
 use foreshore_base::SlotIndex;
-use foreshore_lock::{KeyRef, Mode};
+use foreshore_lock::{KeyMode, KeyRef};
 use foreshore_pages::{ExclusivePage, Fence, SlottedView};
 
 use crate::{bytes::SmallKey, session::Session, tree::Tree};
@@ -63,12 +63,12 @@ impl Tree<'_> {
         page: &ExclusivePage<'_>,
         slot: SlotIndex,
         key: &[u8],
-    ) -> Option<Mode> {
+    ) -> Option<KeyMode> {
         let finger = session.finger(self.table)?;
         if slot.0.checked_sub(1) != Some(finger.slot.0) || !page.was(finger.found?) {
             return None;
         }
-        let (held, free) = session.held_and_check_at_finger(self.table, Mode::NX)?;
+        let (held, free) = session.held_and_check_at_finger(self.table, KeyMode::NX)?;
         debug_assert!(
             {
                 let mut gap = Name::new();

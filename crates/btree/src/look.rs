@@ -2,7 +2,7 @@
 
 use foreshore_base::SlotIndex;
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_lock::{KeyRef, Mode};
+use foreshore_lock::{KeyMode, KeyRef};
 use foreshore_pages::{OptimisticPage, SlottedView};
 
 use crate::{
@@ -91,7 +91,7 @@ impl<'a> Tree<'a> {
         &self,
         session: &mut impl Session,
         key: &[u8],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
@@ -105,7 +105,7 @@ impl<'a> Tree<'a> {
         &self,
         session: &mut impl Session,
         key: &[u8],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         seen: Option<Seen<'a>>,
         mut read: impl FnMut(&[u8]) -> R,
@@ -142,7 +142,7 @@ impl<'a> Tree<'a> {
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         let mut value = SmallValue::new();
-        let live = self.look(session, key, Mode::SN, Isolation::ReadCommitted, &mut |view, slot| {
+        let live = self.look(session, key, KeyMode::SN, Isolation::ReadCommitted, &mut |view, slot| {
             node::copy_value(view, slot, &mut value);
         })?;
         if live {
@@ -163,7 +163,7 @@ impl<'a> Tree<'a> {
         &self,
         session: &mut impl Session,
         key: &[u8],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
@@ -177,7 +177,7 @@ impl<'a> Tree<'a> {
         &self,
         session: &mut impl Session,
         key: &[u8],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
@@ -197,7 +197,7 @@ impl<'a> Tree<'a> {
         session: &mut impl Session,
         (landing, place): Seen<'a>,
         key: &[u8],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<Option<bool>> {
@@ -206,7 +206,7 @@ impl<'a> Tree<'a> {
         session.set_finger(self.table, finger);
         let mut gap = None;
         if let Place::Absent(slot) = place
-            && mode == Mode::SN
+            && mode == KeyMode::SN
             && isolation.locks_gaps()
         {
             gap.insert(Name::new()).set_below(view, slot, key);
@@ -215,7 +215,7 @@ impl<'a> Tree<'a> {
         if !page.validate() {
             return Ok(None);
         }
-        if mode == Mode::SN && session.reads_unlocked(self.table) {
+        if mode == KeyMode::SN && session.reads_unlocked(self.table) {
             let foster = landing.foster.filter(|_| !session.has_remembered());
             match self.look_unlocked(session, page, place, key, gap.as_ref(), copy)? {
                 Unlocked::Done => {
@@ -227,8 +227,8 @@ impl<'a> Tree<'a> {
             }
         }
         match (place, &gap) {
-            (Place::Absent(_), Some(gap)) => session.acquire(self.table, gap.key(), Mode::NS)?,
-            (Place::Absent(_), None) if mode == Mode::SN => {}
+            (Place::Absent(_), Some(gap)) => session.acquire(self.table, gap.key(), KeyMode::NS)?,
+            (Place::Absent(_), None) if mode == KeyMode::SN => {}
             (Place::Absent(_), None) => session.acquire(self.table, KeyRef::Key(key), mode)?,
             (Place::Live(_) | Place::Ghost(_), _) => {
                 session.acquire(self.table, KeyRef::Key(key), mode)?;
@@ -284,7 +284,7 @@ impl<'a> Tree<'a> {
         &self,
         session: &mut impl Session,
         key: &[u8],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
@@ -294,13 +294,13 @@ impl<'a> Tree<'a> {
             let view = page.view();
             let place = Place::of(view, key);
             let (name, mode) = match place {
-                Place::Absent(slot) if mode == Mode::SN => {
+                Place::Absent(slot) if mode == KeyMode::SN => {
                     gap.set_below(view, slot, key);
-                    (gap.key(), if isolation.locks_gaps() { Mode::NS } else { Mode::N })
+                    (gap.key(), if isolation.locks_gaps() { KeyMode::NS } else { KeyMode::N })
                 }
                 _ => (KeyRef::Key(key), mode),
             };
-            if mode != Mode::N && !session.try_acquire(self.table, name, mode)? {
+            if mode != KeyMode::N && !session.try_acquire(self.table, name, mode)? {
                 drop(page);
                 session.acquire(self.table, name, mode)?;
                 continue;

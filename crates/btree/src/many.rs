@@ -4,7 +4,7 @@
 
 use foreshore_base::{PageId, SlotIndex};
 use foreshore_latch::Patience;
-use foreshore_lock::{KeyRef, Mode};
+use foreshore_lock::{KeyMode, KeyRef};
 use foreshore_pages::OptimisticPage;
 
 use crate::{
@@ -27,7 +27,7 @@ impl<'a> Tree<'a> {
         &self,
         session: &mut impl Session,
         keys: &[K],
-        mode: Mode,
+        mode: KeyMode,
         isolation: Isolation,
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {

@@ -10,7 +10,7 @@ use foreshore_base::{
 };
 use foreshore_env::sync::atomic::Ordering;
 use foreshore_latch::Patience;
-use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_lock::{KeyMode, KeyRef, LockError};
 use foreshore_pages::RecordFlags;
 use foreshore_wal::Urgency;
 
@@ -100,20 +100,20 @@ fn chunk_key(id: u64, index: u32) -> [u8; 12] {
 struct Covered<'s, S>(&'s mut S);
 
 impl<S: Session> Session for Covered<'_, S> {
-    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(), LockError> {
         Ok(())
     }
 
-    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<bool, LockError> {
         Ok(true)
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
-        Ok(Mode::X)
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<KeyMode, LockError> {
+        Ok(KeyMode::X)
     }
 
-    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
-        Ok((Mode::X, true))
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(KeyMode, bool), LockError> {
+        Ok((KeyMode::X, true))
     }
 
     /// Nobody locks a chunk, and ids are not used twice.
@@ -191,18 +191,18 @@ impl<'a> Tree<'a> {
         // Locked first, so that the chunks are not written in vain.
         match verb {
             Verb::Insert => {
-                if self.look(session, key, Mode::SN, Isolation::RepeatableRead, &mut |_, _| {})? {
+                if self.look(session, key, KeyMode::SN, Isolation::RepeatableRead, &mut |_, _| {})? {
                     return Ok(true);
                 }
             }
             Verb::Update | Verb::Delete => {
-                if !self.look(session, key, Mode::XN, Isolation::Serializable, &mut |_, _| {})? {
+                if !self.look(session, key, KeyMode::XN, Isolation::Serializable, &mut |_, _| {})? {
                     return Ok(false);
                 }
             }
             Verb::Put => {}
         }
-        session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
+        session.acquire(self.table, KeyRef::Key(key), KeyMode::XN)?;
         let reference = self.write_chunks(session, value)?;
         let written =
             self.write_record(session, key, Value { bytes: &reference.bytes(), overflow: true }, verb)?;

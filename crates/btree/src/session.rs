@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, TxnId};
 use foreshore_latch::Patience;
-use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_lock::{KeyMode, KeyRef, LockError};
 use foreshore_pages::{ExclusivePage, PageStamp, PageVersion};
 
 use crate::cursor::Direction;
@@ -23,17 +23,17 @@ pub struct Finger {
 /// A transaction, as a tree sees it. Who answers decides the protocol of concurrency control.
 pub trait Session {
     /// Asks for a lock until the end of the transaction; may wait. The tree never calls it under a latch (BTREE-4).
-    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError>;
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), LockError>;
 
     /// Tells that this lock will be asked for as soon as the key is found: what is needed for it can come from memory
     /// meanwhile.
     #[inline]
-    fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+    fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: KeyMode) {
         let _ = (table, key, mode);
     }
 
     /// Asks for a lock without waiting; false leaves nothing behind. Allowed under a latch.
-    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError>;
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError>;
 
     /// Locks on keys of this table were granted by [`Session::try_acquire`] under a latch, and the latch is gone: the
     /// time for what follows from them and must not happen under one.
@@ -43,11 +43,16 @@ pub trait Session {
     }
 
     /// What this transaction holds. Allowed under a latch.
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError>;
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<KeyMode, LockError>;
 
     /// What this transaction holds, and whether that covers `mode` or `mode` would be compatible with the requests of
     /// everybody else. Takes nothing. Allowed under a latch.
-    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError>;
+    fn held_and_check(
+        &self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<(KeyMode, bool), LockError>;
 
     /// Whether anybody, this transaction included, holds or awaits a lock of this name, or whether the name must be
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
@@ -116,7 +121,7 @@ pub trait Session {
     /// As [`Session::acquire`] for the key of the finger, if it is known, without the key's name, that nothing has to
     /// be done for it. False: it has to be asked for. The finger was set to what was true at its version.
     #[inline]
-    fn holds_at_finger(&mut self, table: TableId, mode: Mode) -> bool {
+    fn holds_at_finger(&mut self, table: TableId, mode: KeyMode) -> bool {
         let _ = (table, mode);
         false
     }
@@ -124,7 +129,7 @@ pub trait Session {
     /// As [`Session::held_and_check`] for the key of the finger, if that is known without the key's name. Allowed under
     /// a latch.
     #[inline]
-    fn held_and_check_at_finger(&self, table: TableId, mode: Mode) -> Option<(Mode, bool)> {
+    fn held_and_check_at_finger(&self, table: TableId, mode: KeyMode) -> Option<(KeyMode, bool)> {
         let _ = (table, mode);
         None
     }
@@ -286,20 +291,20 @@ impl NoLocks {
 }
 
 impl Session for NoLocks {
-    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(), LockError> {
         Ok(())
     }
 
-    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<bool, LockError> {
         Ok(true)
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
-        Ok(Mode::X)
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<KeyMode, LockError> {
+        Ok(KeyMode::X)
     }
 
-    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
-        Ok((Mode::X, true))
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(KeyMode, bool), LockError> {
+        Ok((KeyMode::X, true))
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

@@ -10,7 +10,7 @@ use foreshore_env::sync::{
     atomic::{AtomicU32, Ordering},
 };
 use foreshore_latch::Patience;
-use foreshore_lock::Mode;
+use foreshore_lock::KeyMode;
 use foreshore_pages::{NodeHeader, PageBuilder, PageWords};
 use foreshore_wal::Urgency;
 
@@ -103,7 +103,7 @@ impl BTree {
         isolation: Isolation,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>, TreeError> {
-        self.tree().get(session, key, Mode::SN, isolation, read)
+        self.tree().get(session, key, KeyMode::SN, isolation, read)
     }
 
     /// As [`BTree::get`], but the key is locked for a change that follows.
@@ -114,7 +114,7 @@ impl BTree {
         isolation: Isolation,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>, TreeError> {
-        self.tree().get(session, key, Mode::XN, isolation, read)
+        self.tree().get(session, key, KeyMode::XN, isolation, read)
     }
 
     /// Whether `key` is there, with the locks of [`BTree::get`]: a value in other leaves is not read.
@@ -124,7 +124,7 @@ impl BTree {
         key: &[u8],
         isolation: Isolation,
     ) -> Result<bool, TreeError> {
-        self.tree().look(session, key, Mode::SN, isolation, &mut |_, _| {})
+        self.tree().look(session, key, KeyMode::SN, isolation, &mut |_, _| {})
     }
 
     /// As [`BTree::get`] of one key after the other, or [`BTree::get_for_update`] for [`LockKind::Exclusive`]. `read`
@@ -139,8 +139,8 @@ impl BTree {
         read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), TreeError> {
         let mode = match kind {
-            LockKind::Shared => Mode::SN,
-            LockKind::Exclusive => Mode::XN,
+            LockKind::Shared => KeyMode::SN,
+            LockKind::Exclusive => KeyMode::XN,
         };
         self.tree().get_many(session, keys, mode, isolation, read)
     }

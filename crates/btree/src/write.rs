@@ -4,7 +4,7 @@ mod verb;
 
 use foreshore_base::{Lsn, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_lock::{KeyRef, Mode};
+use foreshore_lock::{KeyMode, KeyRef};
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedView};
 use foreshore_wal::{RecordKind, Urgency};
 
@@ -27,7 +27,7 @@ enum Attempt {
     /// This mode on the gap has to be awaited.
     AwaitGap,
     /// This mode on the key has to be awaited.
-    AwaitKey(Mode),
+    AwaitKey(KeyMode),
     /// The leaf is another one now, or the key is not what it seemed.
     Again,
 }
@@ -79,7 +79,7 @@ impl<'a> Tree<'a> {
             let (landing, seen) = match by_finger {
                 Some(found) => found,
                 None => {
-                    session.prefetch_lock(self.table, KeyRef::Key(key), Mode::XN);
+                    session.prefetch_lock(self.table, KeyRef::Key(key), KeyMode::XN);
                     self.leaf_seen(session.patience(), target, |view| Place::of(view, key))?
                 }
             };
@@ -92,18 +92,18 @@ impl<'a> Tree<'a> {
                 // reading: two that did would wait for each other.
                 let isolation =
                     if verb == Verb::Insert { Isolation::RepeatableRead } else { Isolation::Serializable };
-                let live = self.look(session, key, Mode::SN, isolation, &mut |_, _| {})?;
+                let live = self.look(session, key, KeyMode::SN, isolation, &mut |_, _| {})?;
                 if verb.is_answered_by(live) {
                     return Ok(Written::nothing(live));
                 }
                 continue;
             }
             // Who has read the key to change it has the lock.
-            if matches!(seen, Place::Absent(_)) || !session.holds_at_finger(self.table, Mode::XN) {
-                session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
+            if matches!(seen, Place::Absent(_)) || !session.holds_at_finger(self.table, KeyMode::XN) {
+                session.acquire(self.table, KeyRef::Key(key), KeyMode::XN)?;
             } else {
                 debug_assert!(
-                    session.held(self.table, KeyRef::Key(key)).is_ok_and(|held| held.covers(Mode::XN)),
+                    session.held(self.table, KeyRef::Key(key)).is_ok_and(|held| held.covers(KeyMode::XN)),
                     "the finger is not on the key"
                 );
             }
@@ -123,7 +123,7 @@ impl<'a> Tree<'a> {
                 }
                 Attempt::AwaitGap => {
                     if let Some(gap) = &gap {
-                        session.acquire(self.table, gap.key(), Mode::NX)?;
+                        session.acquire(self.table, gap.key(), KeyMode::NX)?;
                     }
                 }
                 Attempt::AwaitKey(mode) => session.acquire(self.table, KeyRef::Key(key), mode)?,
@@ -201,15 +201,15 @@ impl<'a> Tree<'a> {
             None => {
                 let gap = gap.get_or_insert_with(Name::new);
                 gap.set_below(page.view(), slot, key);
-                session.held_and_check(self.table, gap.key(), Mode::NX)?
+                session.held_and_check(self.table, gap.key(), KeyMode::NX)?
             }
         };
         if !free && !planted(Fault::InsertIgnoresGap) {
             return Ok(Some(Attempt::AwaitGap));
         }
         // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves (BTREE-7).
-        let mode = if planted(Fault::HalfGapLost) { Mode::XN } else { inherited(held) };
-        let has_both = mode == Mode::XN
+        let mode = if planted(Fault::HalfGapLost) { KeyMode::XN } else { inherited(held) };
+        let has_both = mode == KeyMode::XN
             || session.held(self.table, KeyRef::Key(key))?.covers(mode)
             || session.try_acquire(self.table, KeyRef::Key(key), mode)?;
         Ok(if has_both { None } else { Some(Attempt::AwaitKey(mode)) })
@@ -395,6 +395,6 @@ impl<'a> Tree<'a> {
 
 /// The mode for a new key in a gap on which `held` is held.
 #[inline]
-fn inherited(held: Mode) -> Mode {
-    Mode::XN.join(held.gap())
+fn inherited(held: KeyMode) -> KeyMode {
+    KeyMode::XN.join(held.gap())
 }

@@ -254,9 +254,9 @@ pub use foreshore_base::{
 };
 pub use foreshore_orthrus::{Role as PartitionRole, ThreadStats as PartitionThread};
 pub use foreshore_txn::{
-    BackupProgress, BackupReport, CompactReport, DeadlockPolicy, DigestKind, Direction, Durability,
-    EarlyLockRelease, FreeSpaceKind, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode,
-    LockMode, LockTableKind, LogFullPolicy, LogHold, LogHolder, LogInsert, LogRetention, Mode,
+    BackupProgress, BackupReport, Blocker, CompactReport, DeadlockPolicy, DigestKind, Direction, Durability,
+    EarlyLockRelease, FreeSpaceKind, IntentLockKind, IntentMode, Isolation, KeyMode, KeyRangeModes,
+    LatchMode, LockMode, LockTableKind, LogFullPolicy, LogHold, LogHolder, LogInsert, LogRetention,
     PreparedTransaction, ReadMode, RecoveryPhase, RecoveryProgress, TransitKind, TranslationKind,
     VictimPolicy, VictimReason,
     lock::{BlockerView, TransactionView},

@@ -8,7 +8,7 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::Duration;
 
-use crate::{Age, IntentMode, KeyRef, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
+use crate::{Age, IntentMode, KeyMode, KeyRef, LockManager, LockOptions, LockOwner, WaitPolicy};
 
 /// Operations of one kind that are counted together, in one transaction.
 const BATCH: u64 = 16;
@@ -85,7 +85,7 @@ const NO_WAIT: WaitPolicy<'static> =
     WaitPolicy { deadline: None, timeout: None, no_wait: true, cancel: None };
 
 /// One lock, for a key by its number.
-fn lock(owner: &mut LockOwner, number: u64, mode: Mode) {
+fn lock(owner: &mut LockOwner, number: u64, mode: KeyMode) {
     let locked = owner.acquire(TABLE, KeyRef::Key(&number.to_be_bytes()), mode, &NO_WAIT);
     locked.expect("nobody is in the way");
 }
@@ -96,7 +96,7 @@ fn intents(owner: &mut LockOwner, mode: IntentMode) {
     }
 }
 
-fn locks(owner: &mut LockOwner, mode: Mode) {
+fn locks(owner: &mut LockOwner, mode: KeyMode) {
     (0..BATCH).for_each(|number| lock(owner, number, mode));
 }
 
@@ -106,7 +106,7 @@ fn tally() -> Tally {
 
 fn check_gaps(owner: &LockOwner) {
     for number in 0..BATCH {
-        assert!(owner.check(TABLE, KeyRef::Key(&number.to_be_bytes()), Mode::NX));
+        assert!(owner.check(TABLE, KeyRef::Key(&number.to_be_bytes()), KeyMode::NX));
     }
 }
 
@@ -149,14 +149,24 @@ fn operations(options: &LockOptions) -> Vec<OperationCost> {
     let nothing = |_: &mut LockOwner| {};
     let end = |owner: &mut LockOwner| owner.release_all(None);
     vec![
-        counted(manager, "S lock on a key", nothing, |owner| locks(owner, Mode::S)),
-        counted(manager, "release of an S lock", |owner| locks(owner, Mode::S), end),
-        counted(manager, "X lock on a key", nothing, |owner| locks(owner, Mode::X)),
-        counted(manager, "release of an X lock", |owner| locks(owner, Mode::X), end),
-        counted(manager, "lock that is held", |owner| locks(owner, Mode::X), |owner| locks(owner, Mode::S)),
-        counted(manager, "S lock made X", |owner| locks(owner, Mode::S), |owner| locks(owner, Mode::X)),
+        counted(manager, "S lock on a key", nothing, |owner| locks(owner, KeyMode::S)),
+        counted(manager, "release of an S lock", |owner| locks(owner, KeyMode::S), end),
+        counted(manager, "X lock on a key", nothing, |owner| locks(owner, KeyMode::X)),
+        counted(manager, "release of an X lock", |owner| locks(owner, KeyMode::X), end),
+        counted(
+            manager,
+            "lock that is held",
+            |owner| locks(owner, KeyMode::X),
+            |owner| locks(owner, KeyMode::S),
+        ),
+        counted(manager, "S lock made X", |owner| locks(owner, KeyMode::S), |owner| locks(owner, KeyMode::X)),
         counted(manager, "check of a free gap", nothing, |owner| check_gaps(owner)),
-        counted(manager, "check above an own key", |owner| locks(owner, Mode::XN), |owner| check_gaps(owner)),
+        counted(
+            manager,
+            "check above an own key",
+            |owner| locks(owner, KeyMode::XN),
+            |owner| check_gaps(owner),
+        ),
         counted(manager, "intent lock", nothing, |owner| intents(owner, IntentMode::IX)),
         counted(manager, "release of an intent lock", |owner| intents(owner, IntentMode::IX), end),
         counted(manager, "S lock on a table", nothing, |owner| intents(owner, IntentMode::S)),
@@ -184,7 +194,11 @@ fn lines_moved(options: &LockOptions) -> f64 {
                             owner.intent(TableId(table), IntentMode::IX, &NO_WAIT).expect("free");
                         }
                         for number in 0..4 {
-                            lock(&mut owner, number * 2 + thread, if number < 2 { Mode::S } else { Mode::X });
+                            lock(
+                                &mut owner,
+                                number * 2 + thread,
+                                if number < 2 { KeyMode::S } else { KeyMode::X },
+                            );
                         }
                         drop(owner);
                         count += 1;

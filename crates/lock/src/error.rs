@@ -9,20 +9,20 @@ use foreshore_env::time::Duration;
 
 use crate::deadlock::write_transaction;
 use crate::view::{BlockerView, TransactionView};
-use crate::{DeadlockEdge, DeadlockReport, IntentMode, Mode};
+use crate::{DeadlockEdge, DeadlockReport, IntentMode, KeyMode};
 
 /// A mode of either kind of lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockMode {
     /// Of a key and the gap above it.
-    Key(Mode),
+    Key(KeyMode),
     /// Of a table or the volume.
     Table(IntentMode),
 }
 
 impl LockMode {
     /// The mode of a request in the lock table.
-    pub(crate) fn of(mode: Mode) -> LockMode {
+    pub(crate) fn of(mode: KeyMode) -> LockMode {
         mode.intent().map_or(LockMode::Key(mode), LockMode::Table)
     }
 }
@@ -39,7 +39,7 @@ impl fmt::Display for LockMode {
 /// A transaction that stands in the way of a request: it holds a lock, or has asked for it earlier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holder {
+pub struct Blocker {
     /// The transaction.
     pub txn: TxnId,
     /// Its label.
@@ -50,15 +50,15 @@ pub struct Holder {
     pub mode: LockMode,
 }
 
-impl From<&BlockerView> for Holder {
-    fn from(blocker: &BlockerView) -> Holder {
+impl From<&BlockerView> for Blocker {
+    fn from(blocker: &BlockerView) -> Blocker {
         let BlockerView { transaction, mode, .. } = blocker;
         let TransactionView { id, label, priority, .. } = transaction;
-        Holder { txn: *id, label: label.clone(), priority: *priority, mode: *mode }
+        Blocker { txn: *id, label: label.clone(), priority: *priority, mode: *mode }
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_transaction(f, self.txn, self.label.as_deref(), self.priority)?;
         write!(f, " in mode {}", self.mode)
@@ -73,23 +73,23 @@ pub struct Refusal {
     /// the same page, or who write.
     pub wish: Option<DeadlockEdge>,
     /// Who was in the way at last: nobody, if they went away at the last moment.
-    pub holders: Vec<Holder>,
+    pub blockers: Vec<Blocker>,
     /// The limit of a single wait that was reached ([`crate::WaitPolicy::timeout`]). `None`: it was a deadline, or
     /// nothing was waited for.
     pub timeout: Option<Duration>,
 }
 
 impl Deref for Refusal {
-    type Target = [Holder];
+    type Target = [Blocker];
 
-    fn deref(&self) -> &[Holder] {
-        &self.holders
+    fn deref(&self) -> &[Blocker] {
+        &self.blockers
     }
 }
 
-impl From<Vec<Holder>> for Box<Refusal> {
-    fn from(holders: Vec<Holder>) -> Box<Refusal> {
-        Box::new(Refusal { holders, ..Refusal::default() })
+impl From<Vec<Blocker>> for Box<Refusal> {
+    fn from(blockers: Vec<Blocker>) -> Box<Refusal> {
+        Box::new(Refusal { blockers, ..Refusal::default() })
     }
 }
 
@@ -122,7 +122,7 @@ impl Refusal {
     }
 
     fn in_the_way(&self) -> String {
-        let names: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
+        let names: Vec<String> = self.blockers.iter().map(Blocker::to_string).collect();
         let names =
             if names.is_empty() { "somebody who has gone since".to_owned() } else { names.join(", ") };
         format!("; in its way: {names}")

@@ -30,11 +30,11 @@ mod wait;
 
 pub use age::Age;
 pub use deadlock::{BLOOM_BITS, BLOOM_FINGERPRINT, DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
-pub use error::{Holder, LockError, LockMode, Refusal};
+pub use error::{Blocker, LockError, LockMode, Refusal};
 pub use intent::{EntryIndex, IntentMode};
 pub use lifeline::Lifeline;
 pub use manager::LockManager;
-pub use mode::Mode;
+pub use mode::KeyMode;
 pub use name::{KeyRef, LockName};
 pub use options::{
     DeadlockPolicy, DigestKind, IntentLockKind, KeyRangeModes, LockOptions, LockTableKind, VictimPolicy,

@@ -17,7 +17,7 @@ use foreshore_env::{Handle, StripedArc};
 
 use crate::age::Age;
 use crate::deadlock::{DeadlockReport, Detector};
-use crate::error::{Holder, LockError, LockMode};
+use crate::error::{Blocker, LockError, LockMode};
 use crate::intent::{EntryIndex, IntentLocks};
 use crate::lifeline::Lifeline;
 use crate::name::{self, KeyRef, LockName};
@@ -216,11 +216,11 @@ impl LockManager {
 
     /// Turns slots into what people know.
     #[cold]
-    pub(crate) fn describe(&self, holders: Vec<(SlotId, LockMode)>) -> Vec<Holder> {
+    pub(crate) fn describe(&self, holders: Vec<(SlotId, LockMode)>) -> Vec<Blocker> {
         let describe = |(slot, mode)| {
             let slot = self.slots.get(slot);
             let (label, age) = slot.identity().map(|who| (who.label, who.age)).unzip();
-            Holder { txn: slot.txn(), label: label.flatten(), priority: age.map(Age::priority), mode }
+            Blocker { txn: slot.txn(), label: label.flatten(), priority: age.map(Age::priority), mode }
         };
         holders.into_iter().map(describe).collect()
     }

@@ -3,7 +3,7 @@
 use foreshore_env::time::Duration;
 
 use crate::lifeline::Lifeline;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::partitioner::Partitioner;
 
 /// Locks that every transaction is sure of, whatever the others hold: its slot's own segment of requests.
@@ -64,13 +64,13 @@ impl KeyRangeModes {
     /// The weakest mode of the set that covers this one.
     #[inline]
     #[must_use]
-    pub fn widen(self, mode: Mode) -> Mode {
+    pub fn widen(self, mode: KeyMode) -> KeyMode {
         match self {
             KeyRangeModes::Orthogonal => mode,
             KeyRangeModes::Lomet => match mode {
-                Mode::NS => Mode::S,
-                Mode::NX => Mode::SX,
-                Mode::XS => Mode::X,
+                KeyMode::NS => KeyMode::S,
+                KeyMode::NX => KeyMode::SX,
+                KeyMode::XS => KeyMode::X,
                 other => other,
             },
             KeyRangeModes::NextKey => self.widen_check(mode),
@@ -80,12 +80,12 @@ impl KeyRangeModes {
     /// As [`KeyRangeModes::widen`], for a check that keeps nothing.
     #[inline]
     #[must_use]
-    pub(crate) fn widen_check(self, mode: Mode) -> Mode {
+    pub(crate) fn widen_check(self, mode: KeyMode) -> KeyMode {
         match self {
-            KeyRangeModes::NextKey if mode == Mode::N => Mode::N,
-            KeyRangeModes::NextKey if mode.is_exclusive() => Mode::X,
-            KeyRangeModes::NextKey => Mode::S,
-            KeyRangeModes::Lomet if mode != Mode::NX => self.widen(mode),
+            KeyRangeModes::NextKey if mode == KeyMode::N => KeyMode::N,
+            KeyRangeModes::NextKey if mode.is_exclusive() => KeyMode::X,
+            KeyRangeModes::NextKey => KeyMode::S,
+            KeyRangeModes::Lomet if mode != KeyMode::NX => self.widen(mode),
             KeyRangeModes::Orthogonal | KeyRangeModes::Lomet => mode,
         }
     }
@@ -275,13 +275,13 @@ mod tests {
     #[test]
     fn wider_modes_cover_and_stay_as_they_are() {
         for set in KeyRangeModes::ALL {
-            for mode in Mode::ALL {
+            for mode in KeyMode::ALL {
                 let wide = set.widen(mode);
                 assert!(wide.covers(mode) && wide.covers(set.widen_check(mode)), "{set:?} {mode}");
                 assert!(set.widen_check(mode).covers(mode));
                 assert_eq!(set.widen(wide), wide);
-                assert_eq!(mode == Mode::N, wide == Mode::N);
-                for other in Mode::ALL.into_iter().filter(|other| other.covers(mode)) {
+                assert_eq!(mode == KeyMode::N, wide == KeyMode::N);
+                for other in KeyMode::ALL.into_iter().filter(|other| other.covers(mode)) {
                     assert!(set.widen(other).covers(wide), "{set:?} {mode} {other}");
                 }
             }

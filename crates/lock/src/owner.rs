@@ -15,7 +15,7 @@ use crate::deadlock::KeyBytes;
 use crate::error::LockError;
 use crate::intent::EntryIndex;
 use crate::manager::LockManager;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::{KeyRef, LockName};
 use crate::request::{FreeRequests, RequestIndex};
 use crate::slot::SlotId;
@@ -135,9 +135,9 @@ impl LockOwner {
     /// # Errors
     /// [`LockError::Partitioner`] only.
     #[inline]
-    pub fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
+    pub fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<KeyMode, LockError> {
         let name = self.manager.name(table, key)?;
-        Ok(self.state().held.of(name).map_or(Mode::N, |lock| lock.mode))
+        Ok(self.state().held.of(name).map_or(KeyMode::N, |lock| lock.mode))
     }
 
     /// Whether [`LockOwner::acquire`] would have nothing to do: what is held covers `mode`. No access to shared memory.
@@ -145,13 +145,13 @@ impl LockOwner {
     /// # Errors
     /// [`LockError::Partitioner`] only.
     #[inline]
-    pub fn holds(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+    pub fn holds(&self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError> {
         let mode = self.manager.key_ranges.widen(mode);
         Ok(self.held(table, key)?.covers(mode))
     }
 
     /// The locks on keys that it holds, in the order of their acquisition.
-    pub fn held_names(&self) -> impl Iterator<Item = (LockName, Mode)> {
+    pub fn held_names(&self) -> impl Iterator<Item = (LockName, KeyMode)> {
         self.state().held.as_slice().iter().map(|lock| (lock.name, lock.mode))
     }
 
@@ -172,7 +172,7 @@ impl LockOwner {
         &mut self,
         table: TableId,
         key: KeyRef<'_>,
-        mode: Mode,
+        mode: KeyMode,
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
         let name = self.manager.name(table, key)?;
@@ -186,7 +186,7 @@ impl LockOwner {
 
     /// As [`LockOwner::acquire`], but never waits; `false` if that would be needed. Allowed under a latch.
     #[inline]
-    pub fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+    pub fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError> {
         let mode = self.manager.key_ranges.widen(mode);
         match self.attempt(table, key, self.manager.name(table, key)?, mode)? {
             Attempt::Done => Ok(true),
@@ -204,7 +204,7 @@ impl LockOwner {
         table: TableId,
         key: KeyRef<'_>,
         name: LockName,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<Attempt, LockError> {
         let (manager, slot, state) = self.parts();
         if let Some(place) = state.held.find(name) {
@@ -214,7 +214,7 @@ impl LockOwner {
             }
             return Ok(state.attempt_conversion(manager, place, mode));
         }
-        if mode == Mode::N {
+        if mode == KeyMode::N {
             return Ok(Attempt::Done);
         }
         if state.held.len() >= manager.max_locks_per_transaction {
@@ -258,7 +258,7 @@ impl LockOwner {
         table: TableId,
         key: KeyRef<'_>,
         name: LockName,
-        mode: Mode,
+        mode: KeyMode,
         request: Option<RequestIndex>,
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
@@ -281,7 +281,7 @@ impl LockOwner {
     fn wish(
         &mut self,
         name: LockName,
-        mode: Mode,
+        mode: KeyMode,
         request: Option<RequestIndex>,
     ) -> Result<Option<Wish>, LockError> {
         let request = request.map(|request| self.usable(request)).transpose()?;
@@ -362,7 +362,7 @@ impl OwnerState {
     }
 
     #[cold]
-    fn attempt_conversion(&mut self, manager: &LockManager, place: usize, mode: Mode) -> Attempt {
+    fn attempt_conversion(&mut self, manager: &LockManager, place: usize, mode: KeyMode) -> Attempt {
         let lock = self.held.get(place);
         // What two modes of a set make together need not be one.
         let wanted = manager.key_ranges.widen(lock.mode.join(mode));

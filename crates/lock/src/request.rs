@@ -23,7 +23,7 @@ use foreshore_env::sync::{Mutex, OnceLock};
 use crate::error::LockError;
 #[cfg(not(foreshore_loom))]
 use crate::manager::Signal;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::options::OWN_REQUESTS;
 use crate::slot::{SLOTS, SlotId};
@@ -49,9 +49,9 @@ impl RequestIndex {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Modes {
     /// What its owner may rely on; N for a new request that waits.
-    pub(crate) granted: Mode,
+    pub(crate) granted: KeyMode,
     /// What its owner wants. Covers `granted`.
-    pub(crate) requested: Mode,
+    pub(crate) requested: KeyMode,
     /// It is new, in the queue, and its owner is looking whether anybody is in its way: it will be granted or go. Only
     /// in the staged table.
     pub(crate) claimed: bool,
@@ -59,19 +59,19 @@ pub(crate) struct Modes {
 
 impl Modes {
     #[inline]
-    pub(crate) fn new(granted: Mode, requested: Mode) -> Modes {
+    pub(crate) fn new(granted: KeyMode, requested: KeyMode) -> Modes {
         Modes { granted, requested, claimed: false }
     }
 
     /// Granted.
     #[inline]
-    pub(crate) fn held(mode: Mode) -> Modes {
+    pub(crate) fn held(mode: KeyMode) -> Modes {
         Modes::new(mode, mode)
     }
 
     #[inline]
-    pub(crate) fn claim(requested: Mode) -> Modes {
-        Modes { granted: Mode::N, requested, claimed: true }
+    pub(crate) fn claim(requested: KeyMode) -> Modes {
+        Modes { granted: KeyMode::N, requested, claimed: true }
     }
 
     pub(crate) fn is_waiting(self) -> bool {
@@ -85,7 +85,7 @@ impl Modes {
 
     /// What must be taken to be granted by whoever may be granted past it: a claim may have looked already.
     #[inline]
-    pub(crate) fn standing(self) -> Mode {
+    pub(crate) fn standing(self) -> KeyMode {
         if self.claimed { self.requested } else { self.granted }
     }
 }
@@ -157,8 +157,8 @@ impl Request {
     fn decode(state: u32) -> Modes {
         let [granted, requested, ..] = state.to_le_bytes();
         Modes {
-            granted: Mode::from_bits(granted),
-            requested: Mode::from_bits(requested),
+            granted: KeyMode::from_bits(granted),
+            requested: KeyMode::from_bits(requested),
             claimed: state & CLAIMED != 0,
         }
     }

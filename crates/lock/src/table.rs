@@ -21,7 +21,7 @@ use foreshore_latch::rank::Rank;
 
 use crate::deadlock::SlotSet;
 use crate::error::{LockError, LockMode};
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::{LockName, Places};
 use crate::options::{LockOptions, LockTableKind};
 #[cfg(all(test, not(foreshore_loom)))]
@@ -162,7 +162,7 @@ impl LockTable {
         name: LockName,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Option<Lsn> {
         let requests = &self.requests;
         match &self.queues {
@@ -190,7 +190,7 @@ impl LockTable {
         slots: &Slots,
         name: LockName,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Option<Lsn> {
         alone!(self, name, |queue| queue.try_convert(&self.view(slots, name), request, mode))
     }
@@ -202,7 +202,7 @@ impl LockTable {
         name: LockName,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<Lsn, WaitWord> {
         alone!(self, name, |queue| queue.request(&self.view(slots, name), slot, request, mode))
     }
@@ -213,7 +213,7 @@ impl LockTable {
         slots: &Slots,
         name: LockName,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<Lsn, WaitWord> {
         alone!(self, name, |queue| queue.convert(&self.view(slots, name), request, mode))
     }
@@ -263,7 +263,7 @@ impl LockTable {
     }
 
     /// Whether a new request of `slot`, or with `converts` a stronger one, could be granted at once.
-    pub(crate) fn check(&self, name: LockName, slot: SlotId, mode: Mode, converts: bool) -> bool {
+    pub(crate) fn check(&self, name: LockName, slot: SlotId, mode: KeyMode, converts: bool) -> bool {
         if self.is_bucket_empty(name) {
             return true;
         }
@@ -368,7 +368,7 @@ impl LockTable {
         &self,
         name: LockName,
         slot: SlotId,
-        wish: Mode,
+        wish: KeyMode,
         converts: bool,
     ) -> Vec<(SlotId, LockMode)> {
         let mut holders = Vec::new();

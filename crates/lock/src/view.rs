@@ -22,7 +22,7 @@ use crate::deadlock::KeyBytes;
 use crate::error::LockMode;
 use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::slot::{Identity, Slot, SlotId, Subject, WaitDescription, WaitWord};
 use crate::table::{SeenRequest, obstructs};
@@ -197,7 +197,7 @@ impl LockManager {
         LockView {
             transaction: self.who(slot, txn),
             target: known.targets.get(&name).copied().unwrap_or(LockTarget::Name(name)),
-            granted: (modes.granted != Mode::N).then_some(LockMode::of(modes.granted)),
+            granted: (modes.granted != KeyMode::N).then_some(LockMode::of(modes.granted)),
             wanted: modes.is_waiting().then_some(LockMode::of(modes.requested)),
             held_for: known.held_for(txn, name, now),
             waited: wait.map(|wait| wait.waited(now)),
@@ -305,7 +305,7 @@ impl LockManager {
         let others = seen.iter().enumerate().filter(|&(place, _)| place != own);
         others
             .filter_map(|(place, other)| {
-                let converts = wish.granted != Mode::N;
+                let converts = wish.granted != KeyMode::N;
                 let mode = obstructs(other.modes, place < own, wish.requested, converts)?;
                 let held = other.modes.granted;
                 // What it has conflicts by itself, or only what it wants does.

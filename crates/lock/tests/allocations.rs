@@ -8,7 +8,7 @@ use foreshore_base::{TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::thread_local;
 use foreshore_lock::{
-    Age, IntentLockKind, IntentMode, KeyRef, LockManager, LockOptions, LockTableKind, Mode, WaitPolicy,
+    Age, IntentLockKind, IntentMode, KeyMode, KeyRef, LockManager, LockOptions, LockTableKind, WaitPolicy,
 };
 
 thread_local! {
@@ -59,13 +59,13 @@ fn transaction(manager: &Arc<LockManager>, txn: u64, first: u64, locks: u64) {
     for number in first..first + locks {
         let bytes = number.to_be_bytes();
         let key = KeyRef::Key(&bytes);
-        owner.acquire(TableId(16), key, Mode::S, &NO_WAIT).unwrap();
+        owner.acquire(TableId(16), key, KeyMode::S, &NO_WAIT).unwrap();
         if number % 2 == 0 {
-            owner.acquire(TableId(16), key, Mode::XS, &NO_WAIT).unwrap();
+            owner.acquire(TableId(16), key, KeyMode::XS, &NO_WAIT).unwrap();
         }
-        assert!(owner.check(TableId(17), key, Mode::NX));
+        assert!(owner.check(TableId(17), key, KeyMode::NX));
     }
-    assert!(!owner.try_acquire(TableId(16), KeyRef::Key(b"taken"), Mode::S).unwrap());
+    assert!(!owner.try_acquire(TableId(16), KeyRef::Key(b"taken"), KeyMode::S).unwrap());
 }
 
 /// Transactions before those that count, and those.
@@ -90,7 +90,7 @@ fn locks_allocate_nothing_in_steady_state() {
                     LockOptions { buckets: 1 << 10, table, intents, keep_notes, ..LockOptions::default() };
                 let manager = LockManager::new(&options);
                 let mut other = manager.begin(TxnId(9999), Age::new(9999, 0), None).unwrap();
-                other.acquire(TableId(16), KeyRef::Key(b"taken"), Mode::X, &NO_WAIT).unwrap();
+                other.acquire(TableId(16), KeyRef::Key(b"taken"), KeyMode::X, &NO_WAIT).unwrap();
                 for locks in [20, 600] {
                     let first = allocations(&manager, ROUNDS, locks);
                     assert!(first > 0, "what is needed is made once, and seen here");

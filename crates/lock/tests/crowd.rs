@@ -11,8 +11,8 @@ use foreshore_env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    Age, CancelToken, DeadlockPolicy, IntentLockKind, IntentMode, KeyRef, LockError, LockManager,
-    LockOptions, LockOwner, LockTableKind, Mode, NAP, WaitPolicy,
+    Age, CancelToken, DeadlockPolicy, IntentLockKind, IntentMode, KeyMode, KeyRef, LockError, LockManager,
+    LockOptions, LockOwner, LockTableKind, NAP, WaitPolicy,
 };
 
 const CROWD: u64 = 200;
@@ -34,7 +34,7 @@ struct Seen {
 type Wish = fn(&mut LockOwner, &WaitPolicy<'_>) -> Result<(), LockError>;
 
 fn key(owner: &mut LockOwner, policy: &WaitPolicy<'_>) -> Result<(), LockError> {
-    owner.acquire(TABLE, KEY, Mode::X, policy)
+    owner.acquire(TABLE, KEY, KeyMode::X, policy)
 }
 
 fn table(owner: &mut LockOwner, policy: &WaitPolicy<'_>) -> Result<(), LockError> {

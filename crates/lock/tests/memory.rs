@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use foreshore_base::{TableId, TxnId};
-use foreshore_lock::{Age, KeyRef, LockManager, LockOptions, Mode, WaitPolicy};
+use foreshore_lock::{Age, KeyMode, KeyRef, LockManager, LockOptions, WaitPolicy};
 
 /// Bytes in use.
 static BYTES: AtomicIsize = AtomicIsize::new(0);
@@ -46,7 +46,7 @@ fn a_slot_keeps_little() {
             let number = owner.txn().0;
             for key in 0..90_000_u64 {
                 let key = (key | number << 40).to_be_bytes();
-                owner.acquire(TableId(16), KeyRef::Key(&key), Mode::XN, &no_wait).unwrap();
+                owner.acquire(TableId(16), KeyRef::Key(&key), KeyMode::XN, &no_wait).unwrap();
             }
             if parts {
                 let before = BYTES.load(Ordering::Relaxed);

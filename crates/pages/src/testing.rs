@@ -1,12 +1,7 @@
 //! What the tests of this crate share: a database of pages, without trees and transactions, on a disk that watches
 //! the pool's promises.
 
-use std::{
-    cell::Cell,
-    collections::HashSet,
-    fmt, io,
-    path::Path,
-};
+use std::{cell::Cell, collections::HashSet, fmt, io, path::Path};
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TxnId, limits::PAGE_BYTES};
 use foreshore_env::{

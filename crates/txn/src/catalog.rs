@@ -28,7 +28,7 @@ use foreshore_env::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
-use foreshore_lock::{IntentMode, KeyRef, Mode};
+use foreshore_lock::{IntentMode, KeyMode, KeyRef};
 
 use self::{drop::Dropped, place::Begun};
 pub(crate) use self::{
@@ -252,7 +252,7 @@ fn try_create_table(mut txn: Txn, name: &str, meta: &[u8], has_volume: bool) -> 
     } else {
         txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     }
-    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
+    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), KeyMode::XN)?;
     // Whoever made it meanwhile put it into memory before giving up this lock.
     if let Some(table) = core.catalog.get(name) {
         txn.rollback()?;

@@ -15,7 +15,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
+use foreshore_lock::{IntentMode, KeyMode, KeyRef, LockError};
 use foreshore_pages::Compaction;
 
 use crate::{
@@ -294,7 +294,7 @@ impl<'e> Work<'e> {
         let session = &mut txn.session;
         let locked = session
             .enter(TableId::CATALOG, IntentMode::IX)
-            .and_then(|()| session.acquire(TableId::CATALOG, KeyRef::Key(key), Mode::XN))
+            .and_then(|()| session.acquire(TableId::CATALOG, KeyRef::Key(key), KeyMode::XN))
             .and_then(|()| session.enter(table.id(), IntentMode::X));
         if refused(locked)? || table.is_dropped() {
             txn.rollback()?;

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use foreshore_base::{Places, TableId};
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_lock::{EntryIndex, IntentMode, KeyRef, LockName, Mode};
+use foreshore_lock::{EntryIndex, IntentMode, KeyMode, KeyRef, LockName};
 
 /// How many runs may meet a lock that is neither in the footprint nor free before the tables are locked as a whole.
 pub const PLAN_MISSES: u32 = 8;
@@ -50,7 +50,7 @@ struct KeyPart {
     table: TableId,
     /// `None`: −∞.
     key: Option<Range<usize>>,
-    mode: Mode,
+    mode: KeyMode,
 }
 
 impl Footprint {
@@ -78,7 +78,7 @@ impl Footprint {
         name: LockName,
         table: TableId,
         key: KeyRef<'_>,
-        mode: Mode,
+        mode: KeyMode,
         escalation: usize,
     ) {
         if self.is_covered(table, mode) {
@@ -160,7 +160,7 @@ impl Footprint {
     }
 
     /// Whether the lock on the table makes one on a key needless.
-    fn is_covered(&self, table: TableId, mode: Mode) -> bool {
+    fn is_covered(&self, table: TableId, mode: KeyMode) -> bool {
         let needed = if mode.is_exclusive() { IntentMode::X } else { IntentMode::S };
         self.place(table).is_some_and(|place| self.tables[place].mode.covers(needed))
     }
@@ -190,7 +190,7 @@ impl Footprint {
     }
 
     /// The keys and gaps, in the order of their names once settled.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (TableId, KeyRef<'_>, Mode)> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (TableId, KeyRef<'_>, KeyMode)> {
         self.keys_from(0).map(|(_, table, key, mode)| (table, key, mode))
     }
 
@@ -203,7 +203,7 @@ impl Footprint {
     pub(crate) fn keys_from(
         &self,
         place: usize,
-    ) -> impl Iterator<Item = (LockName, TableId, KeyRef<'_>, Mode)> {
+    ) -> impl Iterator<Item = (LockName, TableId, KeyRef<'_>, KeyMode)> {
         self.keys.get(place..).unwrap_or_default().iter().map(|part| {
             let key =
                 part.key.clone().map_or(KeyRef::NegativeInfinity, |range| KeyRef::Key(&self.bytes[range]));

@@ -81,9 +81,10 @@ mod api {
         Append, Direction, Isolation, KEYS_TOGETHER, LatchMode, LockKind, VerifyReport as TreeReport,
     };
     pub use foreshore_lock::{
-        CancelToken, Crowd, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentLockKind,
-        IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode, LockOptions, LockStats,
-        LockTableKind, MAX_BLOCKERS, Mode, Partitioner, Refusal, VictimPolicy, VictimReason,
+        Blocker, CancelToken, Crowd, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
+        IntentLockKind, IntentMode, KeyBytes, KeyMode, KeyRangeModes, LockError, LockManager, LockMode,
+        LockOptions, LockStats, LockTableKind, MAX_BLOCKERS, Partitioner, Refusal, VictimPolicy,
+        VictimReason,
     };
     pub use foreshore_pages::{FreeSpaceKind, PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::{LogInsert, LogOptions};

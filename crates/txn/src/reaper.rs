@@ -14,7 +14,7 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{Age, IntentMode, KeyMode, KeyRef, LockError, LockOwner, WaitPolicy};
 use foreshore_wal::Urgency;
 
 use crate::{
@@ -203,25 +203,25 @@ impl Alone {
 }
 
 impl Session for Alone {
-    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> std::result::Result<(), LockError> {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> std::result::Result<(), LockError> {
         Ok(())
     }
 
-    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> std::result::Result<bool, LockError> {
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> std::result::Result<bool, LockError> {
         Ok(true)
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> std::result::Result<Mode, LockError> {
-        Ok(Mode::X)
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> std::result::Result<KeyMode, LockError> {
+        Ok(KeyMode::X)
     }
 
     fn held_and_check(
         &self,
         _: TableId,
         _: KeyRef<'_>,
-        _: Mode,
-    ) -> std::result::Result<(Mode, bool), LockError> {
-        Ok((Mode::X, true))
+        _: KeyMode,
+    ) -> std::result::Result<(KeyMode, bool), LockError> {
+        Ok((KeyMode::X, true))
     }
 
     fn has_requests(&self, table: TableId, _: KeyRef<'_>) -> bool {
@@ -296,12 +296,12 @@ mod tests {
             });
             // A transaction that has it, and waits for another, goes on when the reaper has come and gone in vain.
             let mut holder = begin(-128);
-            holder.acquire(TABLE, KEY, Mode::X, &WAIT).unwrap();
+            holder.acquire(TABLE, KEY, KeyMode::X, &WAIT).unwrap();
             let mut user = begin(-127);
             user.intent(TableId::VOLUME, IntentMode::S, &WAIT).unwrap();
             thread::scope(|scope| {
                 let id = user.txn();
-                let user = scope.spawn(move || user.acquire(TABLE, KEY, Mode::X, &WAIT));
+                let user = scope.spawn(move || user.acquire(TABLE, KEY, KeyMode::X, &WAIT));
                 until_waiting(&core.locks, id);
                 assert!(enter(core, core.transactions.draw()).is_none(), "{deadlock:?}");
                 drop(holder);

@@ -14,7 +14,7 @@ use foreshore_base::{
     Lsn, PageId, Result, StorageError, TableId, TxnId,
     limits::{MAX_GLOBAL_ID_BYTES, MAX_TRANSACTIONS},
 };
-use foreshore_lock::{IntentMode, LockName, Mode};
+use foreshore_lock::{IntentMode, KeyMode, LockName};
 use foreshore_wal::{MAX_PAYLOAD_BYTES, RecordHeader, RecordKind};
 
 use crate::table::OpenTransaction;
@@ -205,7 +205,7 @@ impl Prepare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoggedLock {
     Table(TableId, IntentMode),
-    Key(LockName, Mode),
+    Key(LockName, KeyMode),
 }
 
 const LOCK_BYTES: usize = 10;
@@ -226,7 +226,7 @@ pub(crate) fn encode_locks(locks: &[LoggedLock]) -> Vec<u8> {
                 (0, number as u8, u64::from(table.0))
             }
             LoggedLock::Key(name, mode) => {
-                let number = Mode::ALL.iter().position(|known| *known == mode).unwrap_or_default();
+                let number = KeyMode::ALL.iter().position(|known| *known == mode).unwrap_or_default();
                 (1, number as u8, name.bits())
             }
         };
@@ -251,7 +251,7 @@ pub(crate) fn decode_locks(header: &RecordHeader, payload: &[u8], locks: &mut Ve
                 .ok()
                 .zip(TABLE_MODES.get(mode))
                 .map(|(table, &mode)| LoggedLock::Table(TableId(table), mode)),
-            1 => Mode::ALL.get(mode).map(|&mode| LoggedLock::Key(LockName::from_bits(name), mode)),
+            1 => KeyMode::ALL.get(mode).map(|&mode| LoggedLock::Key(LockName::from_bits(name), mode)),
             _ => None,
         };
         locks.push(lock.ok_or_else(wrong)?);
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn logged_locks_come_back_as_they_went() {
-        let keys = Mode::ALL.map(|mode| LoggedLock::Key(LockName::from_bits(u64::MAX - 3), mode));
+        let keys = KeyMode::ALL.map(|mode| LoggedLock::Key(LockName::from_bits(u64::MAX - 3), mode));
         let tables = TABLE_MODES.map(|mode| LoggedLock::Table(TableId::VOLUME, mode));
         let locks: Vec<_> = keys.into_iter().chain(tables).collect();
         let bytes = encode_locks(&locks);

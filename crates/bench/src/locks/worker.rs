@@ -8,7 +8,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_lock::{Age, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{Age, KeyMode, KeyRef, LockError, LockManager, LockOptions, LockOwner, WaitPolicy};
 
 use super::{Cell, HOT_KEYS, failure};
 use crate::{BenchError, random::Random};
@@ -139,7 +139,7 @@ impl<'s> LockThread<'s> {
         let mut shared = 0;
         for key in first..first + self.cell.locks as u64 {
             let exclusive = self.cell.mix.is_exclusive(key);
-            let mode = if exclusive { Mode::XN } else { Mode::SN };
+            let mode = if exclusive { KeyMode::XN } else { KeyMode::SN };
             match owner.acquire(TABLE, KeyRef::Key(&key.to_be_bytes()), mode, &wait) {
                 Ok(()) => {}
                 Err(LockError::Deadlock(_)) => {

@@ -24,7 +24,7 @@ use std::{
 
 use foreshore_base::SlotIndex;
 use foreshore_env::sabotage::{Fault, planted};
-use foreshore_lock::{KeyRef, Mode};
+use foreshore_lock::{KeyMode, KeyRef};
 use foreshore_pages::{Fence, Records, SlottedView};
 
 use super::{
@@ -60,7 +60,7 @@ enum Name {
 #[derive(Clone, Copy, Debug)]
 struct Lock {
     name: Name,
-    mode: Mode,
+    mode: KeyMode,
 }
 
 /// Records of one leaf, and the names of the locks that keep them true.
@@ -231,7 +231,7 @@ impl Batch {
 
     /// One of the locks to take, in the order of the scan.
     #[inline(always)]
-    pub(super) fn lock(&mut self, index: usize) -> (KeyRef<'_>, Mode) {
+    pub(super) fn lock(&mut self, index: usize) -> (KeyRef<'_>, KeyMode) {
         let Lock { name, mode } = self.locks[index];
         let name = match name {
             Name::Lowest => KeyRef::NegativeInfinity,
@@ -296,7 +296,7 @@ impl Batch {
         if span.more_below {
             if plan.locks {
                 view.key_into(SlotIndex(start - 1), &mut self.beside);
-                self.lock_name(Name::Beside, Mode::NS, plan);
+                self.lock_name(Name::Beside, KeyMode::NS, plan);
             }
             return;
         }
@@ -358,7 +358,7 @@ impl Batch {
             None if view.low_fence(&mut self.beside) == Fence::Key => Name::Beside,
             None => Name::Lowest,
         };
-        self.lock_name(name, Mode::NS, plan);
+        self.lock_name(name, KeyMode::NS, plan);
     }
 
     /// Locks records in the order of the scan.
@@ -375,9 +375,9 @@ impl Batch {
             if plan.skips && self.records.flags(record).ghost {
                 continue;
             }
-            let mode = if highest_is_bound && bound { Mode::SN } else { Mode::S };
+            let mode = if highest_is_bound && bound { KeyMode::SN } else { KeyMode::S };
             let mode = match plan.kind {
-                LockKind::Exclusive if !self.records.flags(record).ghost => mode.join(Mode::XN),
+                LockKind::Exclusive if !self.records.flags(record).ghost => mode.join(KeyMode::XN),
                 LockKind::Exclusive | LockKind::Shared => mode,
             };
             self.lock_name(Name::Record(record), mode, plan);
@@ -386,9 +386,9 @@ impl Batch {
 
     /// Adds a lock, if the isolation asks for it.
     #[inline]
-    fn lock_name(&mut self, name: Name, mode: Mode, plan: &Plan<'_>) {
+    fn lock_name(&mut self, name: Name, mode: KeyMode, plan: &Plan<'_>) {
         let mode = if plan.isolation.locks_gaps() { mode } else { mode.key() };
-        if mode != Mode::N {
+        if mode != KeyMode::N {
             self.locks.push(Lock { name, mode });
         }
     }

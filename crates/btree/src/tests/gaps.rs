@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, ops::Bound};
 use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::Arc;
 use foreshore_latch::Patience;
-use foreshore_lock::{KeyRangeModes, KeyRef, LockError, LockManager, Mode};
+use foreshore_lock::{KeyMode, KeyRangeModes, KeyRef, LockError, LockManager};
 
 use super::support::{Locking, Rig, lock_manager, lock_manager_with, scan};
 use crate::{Direction, Isolation, LockKind, NoLocks, Session, TreeError, TxnChain, node::Target};
@@ -83,19 +83,24 @@ impl Session6 {
 }
 
 impl Session for Session6 {
-    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), LockError> {
         self.inner.acquire(table, key, mode)
     }
 
-    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError> {
         self.inner.try_acquire(table, key, mode)
     }
 
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
-        if self.sabotage == Sabotage::Inheritance { Ok(Mode::N) } else { self.inner.held(table, key) }
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<KeyMode, LockError> {
+        if self.sabotage == Sabotage::Inheritance { Ok(KeyMode::N) } else { self.inner.held(table, key) }
     }
 
-    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+    fn held_and_check(
+        &self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<(KeyMode, bool), LockError> {
         let (_, free) = self.inner.held_and_check(table, key, mode)?;
         Ok((self.held(table, key)?, free))
     }
@@ -113,19 +118,19 @@ impl Session for Session6 {
 struct OnlyPurge(u8, NoLocks);
 
 impl Session for OnlyPurge {
-    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(), LockError> {
         unreachable!("nothing but a purge")
     }
 
-    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<bool, LockError> {
         unreachable!("nothing but a purge")
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<KeyMode, LockError> {
         unreachable!("nothing but a purge")
     }
 
-    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(KeyMode, bool), LockError> {
         unreachable!("nothing but a purge")
     }
 

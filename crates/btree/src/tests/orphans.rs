@@ -8,7 +8,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_lock::{KeyMode, KeyRef, LockError};
 use foreshore_pages::RecordFlags;
 use foreshore_wal::FIRST_LSN;
 
@@ -182,19 +182,24 @@ struct Misled {
 }
 
 impl Session for Misled {
-    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), LockError> {
         self.session.acquire(table, key, mode)
     }
 
-    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError> {
         self.session.try_acquire(table, key, mode)
     }
 
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<KeyMode, LockError> {
         self.session.held(table, key)
     }
 
-    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+    fn held_and_check(
+        &self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<(KeyMode, bool), LockError> {
         self.session.held_and_check(table, key, mode)
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Bound};
 
 use foreshore_base::{TableId, TxnId};
-use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_lock::{KeyMode, KeyRef, LockError};
 
 use super::support::{LATCH_MODES, Rig, scan};
 use crate::{
@@ -52,7 +52,7 @@ fn name(key: KeyRef<'_>) -> Option<Vec<u8>> {
 }
 
 impl Session for Harassed<'_> {
-    fn acquire(&mut self, _: TableId, key: KeyRef<'_>, _: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, _: TableId, key: KeyRef<'_>, _: KeyMode) -> Result<(), LockError> {
         self.in_vain += 1;
         let target = name(key).unwrap_or_default();
         let leaf = self.rig.tree.tree().leaf(Patience::ENDLESS, Target::Key(&target)).unwrap();
@@ -68,7 +68,7 @@ impl Session for Harassed<'_> {
         Ok(())
     }
 
-    fn try_acquire(&mut self, _: TableId, key: KeyRef<'_>, _: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, _: TableId, key: KeyRef<'_>, _: KeyMode) -> Result<bool, LockError> {
         let granted = !(self.refuses && self.refused.insert(name(key)));
         self.tried = if granted { self.tried + 1 } else { 0 };
         Ok(granted)
@@ -78,12 +78,12 @@ impl Session for Harassed<'_> {
         self.granted += std::mem::take(&mut self.tried);
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
-        Ok(Mode::N)
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<KeyMode, LockError> {
+        Ok(KeyMode::N)
     }
 
-    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
-        Ok((Mode::N, true))
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: KeyMode) -> Result<(KeyMode, bool), LockError> {
+        Ok((KeyMode::N, true))
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

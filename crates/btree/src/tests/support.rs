@@ -13,7 +13,8 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_lock::{
-    Age, CancelToken, KeyRangeModes, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
+    Age, CancelToken, KeyMode, KeyRangeModes, KeyRef, LockError, LockManager, LockOptions, LockOwner,
+    WaitPolicy,
 };
 use foreshore_pages::{BufferPool, PageBuffer, PoolOptions};
 use foreshore_testkit::FaultyDisk;
@@ -270,16 +271,16 @@ impl Locking {
         }
     }
 
-    fn reduced(&self, mode: Mode) -> Mode {
+    fn reduced(&self, mode: KeyMode) -> KeyMode {
         if self.gaps { mode } else { mode.key() }
     }
 }
 
 impl Session for Locking {
-    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), LockError> {
         self.acquires += 1;
         let mode = self.reduced(mode);
-        if mode == Mode::N {
+        if mode == KeyMode::N {
             return Ok(());
         }
         let deadline = Some(Instant::now() + Duration::from_secs(60));
@@ -291,18 +292,23 @@ impl Session for Locking {
         )
     }
 
-    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError> {
         let mode = self.reduced(mode);
-        if mode == Mode::N { Ok(true) } else { self.owner.try_acquire(table, key, mode) }
+        if mode == KeyMode::N { Ok(true) } else { self.owner.try_acquire(table, key, mode) }
     }
 
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<KeyMode, LockError> {
         self.owner.held(table, key)
     }
 
-    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+    fn held_and_check(
+        &self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<(KeyMode, bool), LockError> {
         match self.reduced(mode) {
-            Mode::N => Ok((self.held(table, key)?, true)),
+            KeyMode::N => Ok((self.held(table, key)?, true)),
             mode => self.owner.held_and_check(table, key, mode),
         }
     }

@@ -1,7 +1,7 @@
 //! What errors tell about locks, with the names of tables and readable keys: an error outlives its database.
 
 use foreshore_env::time::Duration;
-use foreshore_txn::{Holder, Refusal};
+use foreshore_txn::{Blocker, Refusal};
 
 use super::Error;
 use crate::{
@@ -14,12 +14,12 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedLock {
-    /// Who wanted what, and how long it had waited; without the blockers, which are in `holders`. `None` if it was no
+    /// Who wanted what, and how long it had waited; without those in its way, who are in `blockers`. `None` if it was no
     /// lock that was waited for, but those who work on the same page, or who write, or, to be begun, those who were
     /// submitted before.
     pub wait: Option<WaitView>,
-    /// Who was in the way at last: nobody, if they went away at the last moment.
-    pub holders: Vec<Holder>,
+    /// Who was in the way at last, as in [`WaitView::blockers`]: nobody, if they went away at the last moment.
+    pub blockers: Vec<Blocker>,
     /// The global ids of those among them that are prepared: each stays in the way until somebody decides about it.
     pub prepared: Vec<Vec<u8>>,
     /// The [`lock_timeout`](crate::TransactOptions::lock_timeout) that had passed. `None`: it was a deadline, or
@@ -56,7 +56,7 @@ impl RefusedLock {
     pub(crate) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
         let names = Names::of_tables(database, refusal.wish.iter().map(|wish| wish.table));
         let wait = refusal.wish.as_ref().map(|wish| names.edge(wish));
-        RefusedLock::of(wait, refusal.holders, refusal.timeout, database)
+        RefusedLock::of(wait, refusal.blockers, refusal.timeout, database)
     }
 
     /// Of a victim that has tried again until the limit to the wait was over: the lock that it wanted last, for which
@@ -68,22 +68,22 @@ impl RefusedLock {
         database: &Inner,
     ) -> RefusedLock {
         let wish = victim.wish();
-        let holders = wish.iter().flat_map(|wish| &wish.blockers).map(Holder::from).collect();
+        let blockers = wish.iter().flat_map(|wish| &wish.blockers).map(Blocker::from).collect();
         let wait = wish.map(|wish| WaitView { waited, blockers: Vec::new(), ..wish.clone() });
-        RefusedLock::of(wait, holders, Some(limit), Some(database))
+        RefusedLock::of(wait, blockers, Some(limit), Some(database))
     }
 
     fn of(
         wait: Option<WaitView>,
-        holders: Vec<Holder>,
+        blockers: Vec<Blocker>,
         lock_timeout: Option<Duration>,
         database: Option<&Inner>,
     ) -> RefusedLock {
         let prepared = database.and_then(|database| database.engine.prepared().ok()).unwrap_or_default();
-        let holds = |txn| holders.iter().any(|holder| holder.txn == txn);
+        let holds = |txn| blockers.iter().any(|blocker| blocker.txn == txn);
         let prepared = prepared.into_iter().filter(|prepared| holds(prepared.txn));
         let prepared = prepared.map(|prepared| prepared.global_id).collect();
-        RefusedLock { wait, prepared, holders, lock_timeout, within_body: false }
+        RefusedLock { wait, prepared, blockers, lock_timeout, within_body: false }
     }
 
     /// Of what was submitted and not begun in time; `limit`: that of the body in which it was, if it was not its
@@ -91,7 +91,7 @@ impl RefusedLock {
     pub(crate) fn not_begun(limit: Option<Duration>) -> RefusedLock {
         RefusedLock {
             wait: None,
-            holders: Vec::new(),
+            blockers: Vec::new(),
             prepared: Vec::new(),
             lock_timeout: limit,
             within_body: limit.is_some(),
@@ -112,7 +112,7 @@ impl RefusedLock {
             None => ("until its deadline".to_owned(), "wait longer, or make those transactions shorter"),
         };
         let next = if self.prepared.is_empty() { next } else { DECIDE };
-        format!("{waited}, {until}{}; {next}", self.held_by())
+        format!("{waited}, {until}{}; {next}", self.in_the_way())
     }
 
     pub(super) fn refused(&self) -> String {
@@ -121,14 +121,14 @@ impl RefusedLock {
             None => "a lock is not free".to_owned(),
         };
         let next = if self.prepared.is_empty() { "try again later, or allow waiting" } else { DECIDE };
-        format!("{what}{}; {next}", self.held_by())
+        format!("{what}{}; {next}", self.in_the_way())
     }
 
-    fn held_by(&self) -> String {
+    fn in_the_way(&self) -> String {
         let mut text = String::new();
-        for (number, holder) in self.holders.iter().enumerate() {
+        for (number, blocker) in self.blockers.iter().enumerate() {
             text.push_str(if number == 0 { "; in its way: " } else { ", " });
-            text.push_str(&holder.to_string());
+            text.push_str(&blocker.to_string());
         }
         text
     }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Formatter, Write};
 
 use foreshore_base::Printable;
-use foreshore_txn::{IntentMode, LockMode, Mode, VictimReason};
+use foreshore_txn::{IntentMode, KeyMode, LockMode, VictimReason};
 
 use super::{DeadlockView, KeyForm, KeyView, LockList, LockTarget, LockView, WaitGraph, WaitView};
 
@@ -38,14 +38,14 @@ fn purpose(wanted: LockMode, held: Option<LockMode>) -> String {
         (LockMode::Key(wanted), held) => {
             let held = match held {
                 Some(LockMode::Key(mode)) => mode,
-                Some(LockMode::Table(_)) | None => Mode::N,
+                Some(LockMode::Table(_)) | None => KeyMode::N,
             };
             let key = (!held.covers(wanted.key())).then(|| match wanted.key() {
-                Mode::XN => "to change the key",
+                KeyMode::XN => "to change the key",
                 _ => "to read the key",
             });
             let gap = (!held.covers(wanted.gap())).then(|| match wanted.gap() {
-                Mode::NX => "to put a key into the gap above it",
+                KeyMode::NX => "to put a key into the gap above it",
                 _ => "to keep the gap above it as it is",
             });
             let both: Vec<&str> = key.into_iter().chain(gap).collect();

@@ -284,7 +284,7 @@ fn a_refused_lock_is_named_in_the_error() {
     let mut other = begin(&db, "other");
     let timed_out = other.get(ACCOUNTS, "a").unwrap_err();
     let Error::LockTimeout(lock) = &timed_out else { panic!("{timed_out}") };
-    assert_eq!((lock.lock_timeout, lock.holders.len()), (Some(Duration::from_millis(15)), 1));
+    assert_eq!((lock.lock_timeout, lock.blockers.len()), (Some(Duration::from_millis(15)), 1));
     let wait = lock.wait.as_ref().unwrap();
     assert!(matches!(&wait.target, LockTarget::Key { table, .. } if table == "accounts"));
     other.set_lock_timeout(None);

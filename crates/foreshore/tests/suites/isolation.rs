@@ -118,7 +118,7 @@ impl<'d> Session<'d> {
     ) -> Option<R> {
         let refusal = |error: Error| match &error {
             Error::WouldBlock(lock) => {
-                assert!(!lock.holders.is_empty(), "somebody is in the way");
+                assert!(!lock.blockers.is_empty(), "somebody is in the way");
                 error
             }
             Error::PlanMiss | Error::StaleReads => error,

@@ -125,7 +125,7 @@ fn waits_end_at_deadlines(db: &Database) {
             let error = operation(&mut tx).expect_err(name);
             let waited = begin.elapsed();
             let Error::LockTimeout(lock) = &error else { panic!("{name} behind {obstacle}: {error}") };
-            assert!(!lock.holders.is_empty(), "{name} behind {obstacle}");
+            assert!(!lock.blockers.is_empty(), "{name} behind {obstacle}");
             assert!(error.to_string().contains("holder"), "{error}");
             assert!(waited >= DEADLINE && waited < SOON, "{name} behind {obstacle}: {waited:?}");
             tx.rollback().unwrap();
@@ -814,7 +814,7 @@ fn calls_with_a_transaction_of_their_own_wait_under_every_policy() {
             if name != "compact" {
                 let refused = call(&db, DEADLINE).expect_err(name);
                 let Error::LockTimeout(lock) = &refused else { panic!("{policy}, {name}: {refused}") };
-                assert!(!lock.holders.is_empty(), "{policy}, {name}: {refused}");
+                assert!(!lock.blockers.is_empty(), "{policy}, {name}: {refused}");
                 assert!(lock.wait.is_some(), "{policy}, {name}: {refused}");
             }
             thread::scope(|scope| {

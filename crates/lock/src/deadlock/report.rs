@@ -7,7 +7,7 @@ use foreshore_base::{Printable, TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
-use crate::error::{Holder, LockMode, Refusal};
+use crate::error::{Blocker, LockMode, Refusal};
 use crate::name::KeyRef;
 use crate::view::{BlockerView, TransactionView};
 
@@ -194,7 +194,7 @@ impl DeadlockReport {
         let wish = self.cycle.iter().find(|edge| edge.txn == self.victim);
         Box::new(Refusal {
             wish: wish.map(|wish| DeadlockEdge { waited, ..wish.clone() }),
-            holders: self.blockers.iter().map(Holder::from).collect(),
+            blockers: self.blockers.iter().map(Blocker::from).collect(),
             timeout,
         })
     }

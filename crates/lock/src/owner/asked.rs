@@ -11,7 +11,7 @@ use foreshore_env::time::{Duration, Instant, earlier};
 use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, wish::Begun};
 use crate::deadlock::{KeyBytes, Pause};
 use crate::error::LockError;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::{KeyRef, LockName};
 use crate::slot::WaitWord;
 use crate::wait::{Looks, Stopped, WaitPolicy};
@@ -42,7 +42,7 @@ impl LockOwner {
         &mut self,
         table: TableId,
         key: KeyRef<'_>,
-        mode: Mode,
+        mode: KeyMode,
         wait: &WaitPolicy<'_>,
     ) -> Result<bool, LockError> {
         debug_assert!(self.asked.is_none(), "one wait at a time");

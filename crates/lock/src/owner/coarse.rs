@@ -7,7 +7,7 @@ use super::{LockOwner, OwnerState};
 use crate::error::LockError;
 use crate::intent::{EntryIndex, Heritage, InTable, Inherited, IntentHold, IntentLocks, IntentMode};
 use crate::manager::LockManager;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::RequestIndex;
 use crate::slot::SlotId;
@@ -186,11 +186,11 @@ impl OwnerState {
         slot: SlotId,
         coarse: Coarse,
     ) -> Result<Option<Wish>, LockError> {
-        let (name, wanted) = (manager.intent_name(coarse.entry), Mode::coarse(coarse.wanted));
+        let (name, wanted) = (manager.intent_name(coarse.entry), KeyMode::coarse(coarse.wanted));
         let request = match coarse.place.map(|place| self.intents[place]) {
             Some(HeldIntent { request, mode, .. }) => {
                 if manager.table.try_convert(&manager.slots, name, request, wanted).is_none() {
-                    return Ok(Some(Wish::More { name, request, held: Mode::coarse(mode), wanted }));
+                    return Ok(Some(Wish::More { name, request, held: KeyMode::coarse(mode), wanted }));
                 }
                 request
             }

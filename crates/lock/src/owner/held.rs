@@ -3,7 +3,7 @@
 
 use foreshore_env::hint::Mark;
 
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::RequestIndex;
 
@@ -18,7 +18,7 @@ const KEPT: usize = 4096;
 pub(super) struct HeldLock {
     pub(super) name: LockName,
     pub(super) request: RequestIndex,
-    pub(super) mode: Mode,
+    pub(super) mode: KeyMode,
     /// When it was granted.
     since: Mark,
 }
@@ -26,7 +26,7 @@ pub(super) struct HeldLock {
 impl HeldLock {
     /// A lock that was granted just now.
     #[inline]
-    pub(super) fn new(name: LockName, request: RequestIndex, mode: Mode) -> HeldLock {
+    pub(super) fn new(name: LockName, request: RequestIndex, mode: KeyMode) -> HeldLock {
         HeldLock { name, request, mode, since: Mark::now() }
     }
 
@@ -102,7 +102,7 @@ impl HeldLocks {
         self.locks[place]
     }
 
-    pub(super) fn set_mode(&mut self, place: usize, mode: Mode) {
+    pub(super) fn set_mode(&mut self, place: usize, mode: KeyMode) {
         self.locks[place].mode = mode;
     }
 
@@ -245,7 +245,7 @@ mod tests {
                     continue;
                 }
                 oracle.insert(name, held.len());
-                held.push(HeldLock::new(name, RequestIndex(request), Mode::S));
+                held.push(HeldLock::new(name, RequestIndex(request), KeyMode::S));
             }
             for (&name, &place) in &oracle {
                 assert_eq!(held.find(name), Some(place));
@@ -270,13 +270,13 @@ mod tests {
                     if held.find(name).is_some() {
                         continue;
                     }
-                    let mode = if random.below(2) == 0 { Mode::S } else { Mode::X };
+                    let mode = if random.below(2) == 0 { KeyMode::S } else { KeyMode::X };
                     held.push(HeldLock::new(name, RequestIndex(transaction << 8 | request), mode));
-                    if mode == Mode::X { &mut kept } else { &mut shared }.push(name);
+                    if mode == KeyMode::X { &mut kept } else { &mut shared }.push(name);
                 }
                 let mut taken = Vec::new();
                 let from = if round % 2 == 0 { held.kept() } else { 0 };
-                held.take_out(from, |lock| lock.mode == Mode::S, |lock| taken.push(lock.name));
+                held.take_out(from, |lock| lock.mode == KeyMode::S, |lock| taken.push(lock.name));
                 held.keep();
                 assert_eq!(taken, shared);
                 assert!(shared.iter().all(|&name| held.find(name).is_none()));
@@ -294,7 +294,11 @@ mod tests {
         let mut held = HeldLocks::new();
         for (locks, places) in [(2048, KEPT), (2049, SMALL), (1, SMALL)] {
             for number in 0..locks {
-                held.push(HeldLock::new(LockName::from_bits(number), RequestIndex(number as u32), Mode::X));
+                held.push(HeldLock::new(
+                    LockName::from_bits(number),
+                    RequestIndex(number as u32),
+                    KeyMode::X,
+                ));
             }
             held.clear();
             assert_eq!(held.index.len(), places, "after {locks} locks");
@@ -307,7 +311,7 @@ mod tests {
         held.generation = u32::MAX - 1;
         for round in 0..4u32 {
             let name = LockName::from_bits(u64::from(round));
-            held.push(HeldLock::new(name, RequestIndex(round), Mode::X));
+            held.push(HeldLock::new(name, RequestIndex(round), KeyMode::X));
             assert_eq!(held.find(name), Some(0));
             assert!(round == 0 || held.find(LockName::from_bits(u64::from(round) - 1)).is_none());
             held.clear();

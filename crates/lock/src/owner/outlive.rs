@@ -11,7 +11,7 @@ use super::LockOwner;
 use super::held::HeldLock;
 use crate::age::Age;
 use crate::error::LockError;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::slot::Identity;
 
@@ -83,7 +83,7 @@ impl LockOwner {
     ///
     /// # Errors
     /// `TooManyLocks` if those of all transactions are in use; `WouldBlock` if somebody is in the way all the same.
-    pub fn restore(&mut self, name: LockName, mode: Mode) -> Result<(), LockError> {
+    pub fn restore(&mut self, name: LockName, mode: KeyMode) -> Result<(), LockError> {
         let (manager, slot, state) = self.parts();
         let held = state.requests_in_use();
         let request = manager.table.take_request(&mut state.free, held)?;

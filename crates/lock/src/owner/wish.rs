@@ -8,7 +8,7 @@ use crate::deadlock::{self, KeyBytes};
 use crate::error::{LockError, LockMode, Refusal};
 use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::RequestIndex;
 use crate::slot::{SlotId, WaitDescription, WaitWord};
@@ -27,7 +27,7 @@ fn refusal(
     let wish = deadlock::edge(manager, owner);
     // A wait that has lasted so long would have ended for this reason, if it has not.
     let reached = |timeout: &Duration| wish.as_ref().is_some_and(|wish| wish.waited >= *timeout);
-    Box::new(Refusal { timeout: timeout.filter(reached), wish, holders: manager.describe(holders) })
+    Box::new(Refusal { timeout: timeout.filter(reached), wish, blockers: manager.describe(holders) })
 }
 
 /// What came of entering a queue.
@@ -42,9 +42,9 @@ pub(super) enum Begun {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
     /// A lock on a name on which it has none.
-    New { name: LockName, request: RequestIndex, wanted: Mode },
+    New { name: LockName, request: RequestIndex, wanted: KeyMode },
     /// A stronger lock.
-    More { name: LockName, request: RequestIndex, held: Mode, wanted: Mode },
+    More { name: LockName, request: RequestIndex, held: KeyMode, wanted: KeyMode },
     /// An intent lock.
     Table { entry: EntryIndex, hold: IntentHold, wanted: IntentMode },
 }

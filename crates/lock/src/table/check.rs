@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::list::{Linked, List};
 use super::queue::Queue;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::Requests;
 
@@ -39,9 +39,9 @@ impl<L: List> Queue<L> {
         }
     }
 
-    fn check_requests(&self, requests: &Requests, fit: impl Fn(Mode, Mode) -> bool, name: LockName) {
+    fn check_requests(&self, requests: &Requests, fit: impl Fn(KeyMode, KeyMode) -> bool, name: LockName) {
         // An array: not even here is anything allocated under a latch (LOCK-5).
-        let mut granted = [Mode::N; CHECKED];
+        let mut granted = [KeyMode::N; CHECKED];
         let (mut seen, mut waiting) = (0, 0);
         self.list.each(requests, |request| {
             if seen == CHECKED {

@@ -1,6 +1,6 @@
 //! Who holds what of a name, joined.
 
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 
 /// How many hold each part of a name, shared or exclusively, so that a conversion's own share can be taken out.
 #[derive(Clone, Copy, Default)]
@@ -10,21 +10,21 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    pub(super) fn add(&mut self, mode: Mode) {
+    pub(super) fn add(&mut self, mode: KeyMode) {
         for (bit, count) in self.counts.iter_mut().enumerate() {
             *count += u32::from(mode.bits() >> bit & 1);
         }
     }
 
-    pub(super) fn without(mut self, mode: Mode) -> Holds {
+    pub(super) fn without(mut self, mode: KeyMode) -> Holds {
         for (bit, count) in self.counts.iter_mut().enumerate() {
             *count -= u32::from(mode.bits() >> bit & 1);
         }
         self
     }
 
-    pub(super) fn joined(&self) -> Mode {
+    pub(super) fn joined(&self) -> KeyMode {
         let bits = self.counts.iter().enumerate().map(|(bit, &count)| u8::from(count > 0) << bit);
-        Mode::from_bits(bits.sum())
+        KeyMode::from_bits(bits.sum())
     }
 }

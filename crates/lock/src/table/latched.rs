@@ -10,7 +10,7 @@ use super::buckets::Buckets;
 use super::list::Linked;
 use super::queue::{Queue, View};
 use super::wakes::Wakes;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::{LockName, Places};
 use crate::request::{Modes, RequestIndex, Requests};
 use crate::slot::SlotId;
@@ -60,7 +60,7 @@ impl Latched {
         name: LockName,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Option<Lsn> {
         self.buckets.of(name).try_request(requests, name, slot, request, mode)
     }
@@ -138,7 +138,7 @@ impl Bucket {
         name: LockName,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Option<Lsn> {
         let list = &self.queue.list;
         let shared = !mode.is_exclusive();

@@ -7,7 +7,7 @@ use foreshore_base::TxnId;
 use super::list::List;
 use super::queue::Queue;
 use super::{LockTable, Queues};
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::{Modes, Requests};
 use crate::slot::{SlotId, Slots};
@@ -84,7 +84,7 @@ fn copy<L: List>(queue: &Queue<L>, requests: &Requests, slots: &Slots, seen: &mu
             return ControlFlow::Break(());
         }
         let (name, slot, modes) = (request.name(), request.slot(), request.modes());
-        if modes.requested != Mode::N && !modes.claimed {
+        if modes.requested != KeyMode::N && !modes.claimed {
             seen.push(SeenRequest { name, slot, txn: slots.get(slot).txn(), modes });
         }
         ControlFlow::Continue(())

@@ -19,7 +19,7 @@ use super::list::{Linked, List};
 use super::staged::order;
 use super::wakes::Wakes;
 use crate::deadlock::SlotSet;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::{Modes, Request, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, Subject, WaitWord};
@@ -63,7 +63,7 @@ pub(super) enum Change {
 /// counts everybody with what they have: it has priority over those that hold nothing yet, and two conversions are in
 /// each other's way only if they must be.
 #[inline]
-pub(crate) fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
+pub(crate) fn obstructs(other: Modes, stands_before: bool, wish: KeyMode, converts: bool) -> Option<KeyMode> {
     if converts && planted(Fault::ConversionUnchecked) {
         return None;
     }
@@ -153,9 +153,9 @@ impl<L: List> Queue<L> {
         requests: &Requests,
         name: LockName,
         slot: SlotId,
-        wish: Mode,
+        wish: KeyMode,
         converts: bool,
-        mut see: impl FnMut(SlotId, Mode),
+        mut see: impl FnMut(SlotId, KeyMode),
     ) {
         let mut before = true;
         self.each(requests, name, |other| {
@@ -174,7 +174,7 @@ impl<L: List> Queue<L> {
         }
     }
 
-    pub(super) fn try_convert(&self, view: &View<'_>, request: RequestIndex, mode: Mode) -> Option<Lsn> {
+    pub(super) fn try_convert(&self, view: &View<'_>, request: RequestIndex, mode: KeyMode) -> Option<Lsn> {
         let mut free = true;
         let converted = view.requests.get(request);
         let before = converted.modes();
@@ -197,9 +197,9 @@ impl<L: List> Queue<L> {
         view: &View<'_>,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<Lsn, WaitWord> {
-        view.requests.get(request).set(view.name, slot, Modes::new(Mode::N, mode));
+        view.requests.get(request).set(view.name, slot, Modes::new(KeyMode::N, mode));
         self.list.append(view.requests, request);
         self.begin_wait(view, request)
     }
@@ -208,7 +208,7 @@ impl<L: List> Queue<L> {
         &self,
         view: &View<'_>,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<Lsn, WaitWord> {
         if let Some(tag) = self.try_convert(view, request, mode) {
             return Ok(tag);
@@ -230,7 +230,7 @@ impl<L: List> Queue<L> {
             let before = waiter.modes();
             waiter.set_modes(Modes::held(before.requested));
             self.one_less_waits();
-            if before.granted != Mode::N {
+            if before.granted != KeyMode::N {
                 self.announce(view, waiter);
             }
             return Ok(self.tag());
@@ -243,7 +243,7 @@ impl<L: List> Queue<L> {
         let Modes { granted, requested, .. } = request.modes();
         let mut blockers = SlotSet::default();
         let see = |other, _| blockers.insert(other);
-        self.obstacles(requests, name, request.slot(), requested, granted != Mode::N, see);
+        self.obstacles(requests, name, request.slot(), requested, granted != KeyMode::N, see);
         blockers
     }
 
@@ -259,7 +259,7 @@ impl<L: List> Queue<L> {
             if other.slot() == converted.slot() {
                 before = true;
             } else if wish.is_waiting()
-                && obstructs(converted.modes(), before, wish.requested, wish.granted != Mode::N).is_some()
+                && obstructs(converted.modes(), before, wish.requested, wish.granted != KeyMode::N).is_some()
             {
                 view.slots.wait_of(other.slot()).digest().insert(converted.slot());
             }
@@ -276,7 +276,7 @@ impl<L: List> Queue<L> {
         }
         self.one_less_waits();
         let granted = withdrawn.modes().granted;
-        if granted == Mode::N {
+        if granted == KeyMode::N {
             // Before it may be recycled.
             let slot = withdrawn.slot();
             self.list.remove(view.requests, request);
@@ -301,15 +301,15 @@ impl<L: List> Queue<L> {
         self.each(view.requests, view.name, |request| holds.add(request.modes().standing()));
         self.each(view.requests, view.name, |request| {
             let modes = request.modes();
-            if modes.granted != Mode::N && modes.is_waiting() {
+            if modes.granted != KeyMode::N && modes.is_waiting() {
                 self.grant_if(view, request, holds.without(modes.granted).joined(), &mut holds, wakes);
             }
         });
         // What those before want, joined.
-        let mut wanted = Mode::N;
+        let mut wanted = KeyMode::N;
         self.each(view.requests, view.name, |request| {
             let modes = request.modes();
-            if modes.granted == Mode::N {
+            if modes.granted == KeyMode::N {
                 self.grant_if(view, request, wanted.join(holds.joined()), &mut holds, wakes);
             }
             wanted = wanted.join(modes.requested);
@@ -322,8 +322,8 @@ impl<L: List> Queue<L> {
                     // A new request gets no new obstacles by grants to others like it: those before it counted with
                     // what they wanted, those behind it are granted only what does not conflict with it. Conversions
                     // have announced themselves.
-                    Change::Left(slot) if modes.granted == Mode::N => digest.remove(slot),
-                    Change::Nothing if modes.granted == Mode::N => {}
+                    Change::Left(slot) if modes.granted == KeyMode::N => digest.remove(slot),
+                    Change::Nothing if modes.granted == KeyMode::N => {}
                     _ => digest.store(&self.blockers(view.requests, view.name, request)),
                 }
             }
@@ -335,7 +335,7 @@ impl<L: List> Queue<L> {
         &self,
         view: &View<'_>,
         request: &Request,
-        in_the_way: Mode,
+        in_the_way: KeyMode,
         holds: &mut Holds,
         wakes: &mut Wakes,
     ) {
@@ -348,7 +348,7 @@ impl<L: List> Queue<L> {
             holds.add(modes.requested);
             request.set_modes(Modes::held(modes.requested));
             self.one_less_waits();
-            if modes.granted != Mode::N {
+            if modes.granted != KeyMode::N {
                 self.announce(view, request);
             }
             wait.grant();
@@ -366,7 +366,7 @@ impl Queue<Linked> {
         name: LockName,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Option<Lsn> {
         let newcomer = requests.get(request);
         let mut shared = !mode.is_exclusive();

@@ -39,7 +39,7 @@ use super::QUEUE_RANK;
 use super::buckets::Buckets;
 use super::queue::{Change, Queue, View, obstructs};
 use super::wakes::Wakes;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::{LockName, Places};
 use crate::request::{Modes, RequestIndex};
 use crate::slot::SlotId;
@@ -108,7 +108,7 @@ impl Staged {
         view: &View<'_>,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
         wakes: &mut Wakes,
     ) -> Option<Lsn> {
         self.buckets.of(view.name).try_request(view, slot, request, mode, wakes)
@@ -160,7 +160,7 @@ impl Bucket {
         view: &View<'_>,
         slot: SlotId,
         request: RequestIndex,
-        mode: Mode,
+        mode: KeyMode,
         wakes: &mut Wakes,
     ) -> Option<Lsn> {
         let View { requests, name, .. } = *view;
@@ -202,7 +202,7 @@ impl Bucket {
 
     /// Whether somebody is in the way, seen under the latch.
     #[cold]
-    fn is_refused(&self, view: &View<'_>, slot: SlotId, mode: Mode) -> bool {
+    fn is_refused(&self, view: &View<'_>, slot: SlotId, mode: KeyMode) -> bool {
         let _rank = rank::enter(QUEUE_RANK);
         let _guard = self.latch.shared();
         let mut refused = false;

@@ -9,7 +9,7 @@ use foreshore_env::random::Xorshift;
 use super::{LockTable, Withdrawn};
 use crate::age::Age;
 use crate::deadlock::SlotSet;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
 use crate::request::{FreeRequests, Modes, RequestIndex};
@@ -40,7 +40,7 @@ impl Model {
         let (_, Modes { granted, requested, .. }) = self.queue[place];
         self.queue.iter().enumerate().all(|(other_place, (_, other))| {
             other_place == place
-                || if granted != Mode::N {
+                || if granted != KeyMode::N {
                     other.granted.compatible(requested)
                 } else if other_place < place {
                     other.requested.compatible(requested)
@@ -56,7 +56,7 @@ impl Model {
         for conversions in [true, false] {
             for place in 0..self.queue.len() {
                 let (slot, modes) = self.queue[place];
-                if modes.is_waiting() && (modes.granted != Mode::N) == conversions && self.is_free(place) {
+                if modes.is_waiting() && (modes.granted != KeyMode::N) == conversions && self.is_free(place) {
                     self.queue[place].1.granted = modes.requested;
                     woken.push(slot);
                 }
@@ -114,7 +114,7 @@ impl Harness {
         self.models[name & !1].tag.max(self.models[name | 1].tag)
     }
 
-    fn ask(&mut self, slot: usize, name: usize, mode: Mode, may_wait: bool) {
+    fn ask(&mut self, slot: usize, name: usize, mode: KeyMode, may_wait: bool) {
         let id = SlotId(slot as u16);
         let lock_name = names()[name];
         let model = &mut self.models[name];
@@ -125,7 +125,7 @@ impl Harness {
             }
             None => {
                 let held = self.requests.keys().filter(|(owner, _)| *owner == slot).count();
-                (self.table.take_request(&mut self.free[slot], held).unwrap(), Mode::N, mode)
+                (self.table.take_request(&mut self.free[slot], held).unwrap(), KeyMode::N, mode)
             }
         };
         if granted == wanted {
@@ -134,7 +134,7 @@ impl Harness {
         let before = model.clone();
         match model.place(id) {
             Some(place) => model.queue[place].1.requested = wanted,
-            None => model.queue.push((id, Modes::new(Mode::N, wanted))),
+            None => model.queue.push((id, Modes::new(KeyMode::N, wanted))),
         }
         let place = model.place(id).unwrap();
         let free = model.is_free(place);
@@ -142,11 +142,11 @@ impl Harness {
             model.queue[place].1.granted = wanted;
         }
         let tag = self.tag(name);
-        assert_eq!(self.table.check(lock_name, id, wanted, granted != Mode::N), free);
+        assert_eq!(self.table.check(lock_name, id, wanted, granted != KeyMode::N), free);
         let outcome = match (may_wait, granted) {
-            (true, Mode::N) => self.table.request(&self.slots, lock_name, id, request, wanted).ok(),
+            (true, KeyMode::N) => self.table.request(&self.slots, lock_name, id, request, wanted).ok(),
             (true, _) => self.table.convert(&self.slots, lock_name, request, wanted).ok(),
-            (false, Mode::N) => self.table.try_request(&self.slots, lock_name, id, request, wanted),
+            (false, KeyMode::N) => self.table.try_request(&self.slots, lock_name, id, request, wanted),
             (false, _) => self.table.try_convert(&self.slots, lock_name, request, wanted),
         };
         assert_eq!(outcome, free.then_some(tag));
@@ -154,7 +154,7 @@ impl Harness {
         if free && model.queue.iter().all(|(_, modes)| modes.is_shared()) {
             // LOCK-16: it may stand before the others.
             let first = self.table.requests_on(lock_name)[0].0;
-            if first == id && granted == Mode::N {
+            if first == id && granted == KeyMode::N {
                 model.queue.rotate_right(1);
             }
         }
@@ -163,7 +163,7 @@ impl Harness {
             self.waits[slot] = (!free).then_some(name);
         } else {
             self.models[name] = before;
-            if granted == Mode::N {
+            if granted == KeyMode::N {
                 self.free[slot].give(self.table.requests(), request);
             }
         }
@@ -177,7 +177,7 @@ impl Harness {
         let place = model.place(SlotId(slot as u16)).unwrap();
         let granted = model.queue[place].1.granted;
         model.queue[place].1.requested = granted;
-        if granted == Mode::N {
+        if granted == KeyMode::N {
             model.queue.remove(place);
             self.requests.remove(&(slot, name));
             self.free[slot].give(self.table.requests(), request);
@@ -229,7 +229,7 @@ impl Harness {
                 let place = model.place(id).unwrap();
                 let (_, own) = model.queue[place];
                 for (other_place, (other, modes)) in model.queue.iter().enumerate() {
-                    let counted = if other_place < place && own.granted == Mode::N {
+                    let counted = if other_place < place && own.granted == KeyMode::N {
                         modes.requested
                     } else {
                         modes.granted
@@ -239,7 +239,7 @@ impl Harness {
                 }
                 let in_the_way: Vec<SlotId> = self
                     .table
-                    .holders(names()[name], id, own.requested, own.granted != Mode::N)
+                    .holders(names()[name], id, own.requested, own.granted != KeyMode::N)
                     .iter()
                     .map(|(slot, _)| *slot)
                     .collect();
@@ -272,7 +272,7 @@ fn random_operations_agree_with_the_rules() {
                     }
                     assert_eq!(harness.held(slot), 0);
                 } else {
-                    let mode = Mode::ALL[1 + random.below(8) as usize];
+                    let mode = KeyMode::ALL[1 + random.below(8) as usize];
                     harness.ask(slot, name, mode, random.below(3) > 0);
                 }
                 harness.compare();
@@ -297,9 +297,9 @@ fn random_operations_agree_with_the_rules() {
 fn a_victim_is_made_once_and_not_granted_any_more() {
     for kind in KINDS {
         let mut harness = Harness::new(kind);
-        harness.ask(0, 0, Mode::X, true);
-        harness.ask(1, 0, Mode::X, true);
-        harness.ask(2, 0, Mode::S, true);
+        harness.ask(0, 0, KeyMode::X, true);
+        harness.ask(1, 0, KeyMode::X, true);
+        harness.ask(2, 0, KeyMode::S, true);
         let victim = SlotId(1);
         let word = harness.slots.wait_of(victim).word();
         let request = harness.requests[&(1, 0)];
@@ -326,7 +326,7 @@ fn more_waiters_than_one_step_wakes_are_all_granted() {
         for txn in 0..100 {
             let (slot, _, _state) = slots.claim(|_| Identity::new(TxnId(txn), Age::new(0, 0), None)).unwrap();
             let request = table.take_request(&mut FreeRequests::new(slot), 0).unwrap();
-            let mode = if txn == 0 { Mode::X } else { Mode::S };
+            let mode = if txn == 0 { KeyMode::X } else { KeyMode::S };
             assert_eq!(table.request(&slots, name, slot, request, mode).is_ok(), txn == 0);
             requests.push((slot, request));
         }

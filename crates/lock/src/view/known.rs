@@ -8,7 +8,7 @@ use foreshore_env::time::{Duration, Instant};
 use super::{LockTarget, Wait, table_of};
 use crate::intent::EntryIndex;
 use crate::manager::LockManager;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::table::SeenRequest;
 
@@ -51,7 +51,7 @@ impl LockManager {
     /// Whether it is an intent lock that belongs to nobody at present, kept for the next transaction of its slot: a
     /// transaction that has one says so.
     pub(super) fn waits_for_heirs(&self, known: &Known, request: &SeenRequest) -> bool {
-        if request.modes.requested.intent().is_none() || request.modes.granted == Mode::N {
+        if request.modes.requested.intent().is_none() || request.modes.granted == KeyMode::N {
             return false;
         }
         let published = match known.targets.get(&request.name) {

@@ -14,13 +14,14 @@ use crate::slot::Identity;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TransactionView {
-    /// Its id.
+    /// Its id, as the transaction itself gives it.
     pub id: TxnId,
-    /// Its label.
+    /// Its label: the name that it was begun with, for people, if it was given one.
     pub label: Option<Arc<str>>,
-    /// Its priority; `None` if it has ended while the view was made. As text and in JSON it is there if it is not 0.
+    /// Its priority: the one that it was begun with, which policies against deadlocks go by. `None` if it has ended
+    /// while the view was made. As text and in JSON it is there if it is not 0.
     pub priority: Option<i8>,
-    /// The call that it comes from; `None` as above.
+    /// The call in the program that has begun it, or that runs it again and again until it commits; `None` as above.
     pub begun_at: Option<&'static Location<'static>>,
     /// How long it has been open; `None` as above, and of those in a deadlock or in an error's own wait.
     pub open_for: Option<Duration>,

@@ -22,7 +22,7 @@ use crate::age::Age;
 use crate::error::LockError;
 use crate::intent::IntentMode;
 use crate::manager::LockManager;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::KeyRef;
 use crate::options::{LockOptions, LockTableKind};
 use crate::owner::LockOwner;
@@ -92,7 +92,7 @@ impl Txn<'_> {
     }
 
     /// Locks a key; whether it has it.
-    fn lock(&mut self, key: usize, mode: Mode) -> bool {
+    fn lock(&mut self, key: usize, mode: KeyMode) -> bool {
         let world = self.world;
         let wait = WaitPolicy { cancel: self.cancellable.then_some(&world.token), ..WaitPolicy::default() };
         world.note(&self.owner.acquire(TABLE, KeyRef::Key(&[KEYS[key]]), mode, &wait))
@@ -112,7 +112,7 @@ impl Txn<'_> {
 
     /// Locks a key and changes it.
     fn write(&mut self, key: usize) -> bool {
-        let locked = self.lock(key, Mode::XN);
+        let locked = self.lock(key, KeyMode::XN);
         if locked {
             self.change(key);
         }
@@ -185,7 +185,7 @@ fn explore(name: &str, fault: Fault, table: LockTableKind, programs: &'static [P
         let mut owners: Vec<_> = (0..programs.len() as u64)
             .map(|number| {
                 let mut txn = world.begin(number);
-                assert!(txn.lock_table(IntentMode::IX) && txn.lock(0, Mode::NS));
+                assert!(txn.lock_table(IntentMode::IX) && txn.lock(0, KeyMode::NS));
                 txn.owner.release_all(None);
                 txn.owner
             })
@@ -250,8 +250,10 @@ fn one_victim_at_most(world: &World) {
 #[test]
 fn of_a_cycle_one_gives_way() {
     cycle(Fault::None);
-    let programs: &[Program] =
-        &[|txn| _ = txn.lock(0, Mode::S) && txn.write(0), |txn| _ = txn.lock(0, Mode::S) && txn.write(0)];
+    let programs: &[Program] = &[
+        |txn| _ = txn.lock(0, KeyMode::S) && txn.write(0),
+        |txn| _ = txn.lock(0, KeyMode::S) && txn.write(0),
+    ];
     explore("two who convert", Fault::None, ROAD, programs, one_victim_at_most);
     let programs: &[Program] = &[
         |txn| _ = txn.lock_table(IntentMode::IX) && txn.write(0),
@@ -264,13 +266,13 @@ fn of_a_cycle_one_gives_way() {
 fn cancelled_in_between(fault: Fault) {
     let programs: &[Program] = &[
         |txn| {
-            assert!(txn.lock(0, Mode::S));
+            assert!(txn.lock(0, KeyMode::S));
             txn.stays = true;
         },
         |txn| _ = txn.cancellably().write(0),
         |txn| {
             txn.world.token.cancel();
-            assert!(txn.lock(0, Mode::S));
+            assert!(txn.lock(0, KeyMode::S));
         },
     ];
     explore("a cancellation in between", fault, ROAD, programs, one_cancelled_at_most);

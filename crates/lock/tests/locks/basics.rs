@@ -3,8 +3,8 @@
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_lock::{
-    Age, IntentLockKind, IntentMode, KeyRangeModes, KeyRef, LockError, LockManager, LockMode, LockOptions,
-    Mode,
+    Age, IntentLockKind, IntentMode, KeyMode, KeyRangeModes, KeyRef, LockError, LockManager, LockMode,
+    LockOptions,
 };
 
 use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, wait_for};
@@ -14,16 +14,16 @@ use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, wai
 fn pairs_of_modes_are_granted_if_compatible() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
-        for one in Mode::ALL {
-            for other in Mode::ALL {
+        for one in KeyMode::ALL {
+            for other in KeyMode::ALL {
                 let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
                 a.acquire(TABLE, key(b"k"), one, &WAIT).unwrap();
                 assert_eq!(b.check(TABLE, key(b"k"), other), one.compatible(other));
                 assert!(a.check(TABLE, key(b"k"), other), "own locks do not count");
                 assert_eq!(b.try_acquire(TABLE, key(b"k"), other).unwrap(), one.compatible(other));
-                let expected = if one.compatible(other) { other } else { Mode::N };
+                let expected = if one.compatible(other) { other } else { KeyMode::N };
                 assert_eq!(b.held(TABLE, key(b"k")).unwrap(), expected);
-                assert_eq!(b.lock_count(), usize::from(expected != Mode::N));
+                assert_eq!(b.lock_count(), usize::from(expected != KeyMode::N));
                 match b.acquire(TABLE, key(b"k"), other, &NO_WAIT) {
                     Ok(()) => assert!(one.compatible(other)),
                     Err(LockError::WouldBlock(holders)) => {
@@ -46,8 +46,8 @@ fn what_is_held_is_a_mode_of_the_set() {
     over_all_tables(|options| {
         for key_ranges in KeyRangeModes::ALL {
             let manager = LockManager::new(&LockOptions { key_ranges, ..options.clone() });
-            for first in Mode::ALL {
-                for second in Mode::ALL {
+            for first in KeyMode::ALL {
+                for second in KeyMode::ALL {
                     let mut owner = begin(&manager, 1);
                     owner.acquire(TABLE, key(b"k"), first, &NO_WAIT).unwrap();
                     owner.acquire(TABLE, key(b"k"), second, &NO_WAIT).unwrap();
@@ -66,9 +66,9 @@ fn what_is_held_is_a_mode_of_the_set() {
 fn conversions_add_up() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
-        for first in Mode::ALL {
-            for second in Mode::ALL {
-                for others in Mode::ALL.into_iter().filter(|mode| mode.compatible(first)) {
+        for first in KeyMode::ALL {
+            for second in KeyMode::ALL {
+                for others in KeyMode::ALL.into_iter().filter(|mode| mode.compatible(first)) {
                     let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
                     a.acquire(TABLE, key(b"k"), first, &NO_WAIT).unwrap();
                     b.acquire(TABLE, key(b"k"), others, &NO_WAIT).unwrap();
@@ -94,15 +94,15 @@ fn names_tell_tables_keys_and_the_low_end_apart() {
         let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
         let keys = [KeyRef::NegativeInfinity, key(b""), key(b"\0"), key(b"a"), key(&[7; 2048])];
         for (place, own) in keys.into_iter().enumerate() {
-            a.acquire(TABLE, own, Mode::X, &NO_WAIT).unwrap();
+            a.acquire(TABLE, own, KeyMode::X, &NO_WAIT).unwrap();
             for (other_place, other) in keys.into_iter().enumerate() {
-                assert_eq!(b.check(TABLE, other, Mode::X), other_place > place);
-                assert!(b.check(TableId(17), other, Mode::X));
+                assert_eq!(b.check(TABLE, other, KeyMode::X), other_place > place);
+                assert!(b.check(TableId(17), other, KeyMode::X));
             }
         }
         assert!(manager.has_requests(TABLE, KeyRef::NegativeInfinity));
         assert!(!manager.has_requests(TableId(17), KeyRef::NegativeInfinity));
-        b.acquire(TableId(17), keys[0], Mode::X, &NO_WAIT).unwrap();
+        b.acquire(TableId(17), keys[0], KeyMode::X, &NO_WAIT).unwrap();
         a.release_all(None);
         assert!(!manager.has_requests(TABLE, KeyRef::NegativeInfinity) && !manager.is_empty());
         drop(b);
@@ -118,25 +118,25 @@ fn limits_are_errors_and_the_engine_goes_on() {
         let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
         let name = |number: u32| number.to_be_bytes();
         for number in 0..700 {
-            a.acquire(TABLE, key(&name(number)), Mode::S, &NO_WAIT).unwrap();
+            a.acquire(TABLE, key(&name(number)), KeyMode::S, &NO_WAIT).unwrap();
         }
-        let refused = a.acquire(TABLE, key(&name(700)), Mode::S, &NO_WAIT);
+        let refused = a.acquire(TABLE, key(&name(700)), KeyMode::S, &NO_WAIT);
         assert!(matches!(refused, Err(LockError::TooManyLocks { limit: 700 })), "{refused:?}");
         assert!(matches!(
-            a.try_acquire(TABLE, key(&name(700)), Mode::S),
+            a.try_acquire(TABLE, key(&name(700)), KeyMode::S),
             Err(LockError::TooManyLocks { .. })
         ));
         // What is held can still be used and strengthened.
-        a.acquire(TABLE, key(&name(3)), Mode::X, &NO_WAIT).unwrap();
+        a.acquire(TABLE, key(&name(3)), KeyMode::X, &NO_WAIT).unwrap();
         assert_eq!(a.lock_count(), 700);
         // The first transaction has borrowed both segments; the second one has its own 256 nevertheless.
         for number in 1000..1256 {
-            b.acquire(TABLE, key(&name(number)), Mode::X, &NO_WAIT).unwrap();
+            b.acquire(TABLE, key(&name(number)), KeyMode::X, &NO_WAIT).unwrap();
         }
-        let refused = b.acquire(TABLE, key(&name(1256)), Mode::X, &NO_WAIT);
+        let refused = b.acquire(TABLE, key(&name(1256)), KeyMode::X, &NO_WAIT);
         assert!(matches!(refused, Err(LockError::TooManyLocks { limit: 512 })), "{refused:?}");
         a.release_all(None);
-        b.acquire(TABLE, key(&name(1256)), Mode::X, &NO_WAIT).unwrap();
+        b.acquire(TABLE, key(&name(1256)), KeyMode::X, &NO_WAIT).unwrap();
         drop((a, b));
         assert!(manager.is_empty());
         assert_eq!(manager.stats().released, 957);
@@ -151,7 +151,7 @@ fn a_limit_is_rounded_up_to_what_is_handed_out_at_a_time() {
             let manager = LockManager::new(&LockOptions { max_locks, ..options.clone() });
             let mut owner = begin(&manager, 1);
             let mut acquire =
-                |number: u32| owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::S, &NO_WAIT);
+                |number: u32| owner.acquire(TABLE, key(&number.to_be_bytes()), KeyMode::S, &NO_WAIT);
             (0..256 + limit).for_each(|number| acquire(number).unwrap());
             let refused = acquire(256 + limit);
             assert!(
@@ -172,7 +172,7 @@ fn transactions_are_limited_and_slots_come_back() {
         let refused = manager.begin(TxnId(9999), Age::new(0, 0), None);
         assert!(matches!(refused, Err(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })));
         for owner in &mut owners {
-            owner.acquire(TABLE, key(b"shared"), Mode::S, &NO_WAIT).unwrap();
+            owner.acquire(TABLE, key(b"shared"), KeyMode::S, &NO_WAIT).unwrap();
         }
         let freed = owners.remove(517);
         drop(freed);
@@ -189,14 +189,14 @@ fn early_release_leaves_tags_where_something_may_have_changed() {
     over_all_tables(|options| {
         let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
         let mut writer = begin(&manager, 1);
-        writer.acquire(TABLE, key(b"written"), Mode::XN, &NO_WAIT).unwrap();
-        writer.acquire(TABLE, key(b"gap"), Mode::SX, &NO_WAIT).unwrap();
-        writer.acquire(TABLE, key(b"read"), Mode::S, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(b"written"), KeyMode::XN, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(b"gap"), KeyMode::SX, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(b"read"), KeyMode::S, &NO_WAIT).unwrap();
         writer.release_all(Some(Lsn(700)));
         drop(writer);
         let seen = |bytes: &[u8]| {
             let mut reader = begin(&manager, 2);
-            reader.acquire(TABLE, key(bytes), Mode::S, &NO_WAIT).unwrap();
+            reader.acquire(TABLE, key(bytes), KeyMode::S, &NO_WAIT).unwrap();
             let tag = reader.max_tag();
             reader.release_all(None);
             assert_eq!(reader.max_tag(), tag, "it is asked for after the release");
@@ -206,19 +206,19 @@ fn early_release_leaves_tags_where_something_may_have_changed() {
         assert_eq!(manager.tag(TABLE, key(b"written")), Lsn(700));
         // Tags only grow, survive the emptiness of the queue, and are not left by a rollback.
         let mut writer = begin(&manager, 3);
-        writer.acquire(TABLE, key(b"written"), Mode::X, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(b"written"), KeyMode::X, &NO_WAIT).unwrap();
         writer.release_all(Some(Lsn(600)));
-        writer.acquire(TABLE, key(b"read"), Mode::X, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(b"read"), KeyMode::X, &NO_WAIT).unwrap();
         writer.release_all(None);
         assert_eq!([seen(b"written"), seen(b"read")], [Lsn(700), Lsn::ZERO]);
         // A conversion sees the tag too: the first lock may have been for another part.
         let mut reader = begin(&manager, 4);
-        reader.acquire(TABLE, key(b"late"), Mode::NS, &NO_WAIT).unwrap();
+        reader.acquire(TABLE, key(b"late"), KeyMode::NS, &NO_WAIT).unwrap();
         let mut other = begin(&manager, 5);
-        other.acquire(TABLE, key(b"late"), Mode::XN, &NO_WAIT).unwrap();
+        other.acquire(TABLE, key(b"late"), KeyMode::XN, &NO_WAIT).unwrap();
         other.release_all(Some(Lsn(900)));
         assert_eq!(reader.max_tag(), Lsn::ZERO);
-        reader.acquire(TABLE, key(b"late"), Mode::SN, &NO_WAIT).unwrap();
+        reader.acquire(TABLE, key(b"late"), KeyMode::SN, &NO_WAIT).unwrap();
         assert_eq!(reader.max_tag(), Lsn(900));
     });
 }
@@ -274,10 +274,10 @@ fn errors_name_those_in_the_way() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let mut payroll = manager.begin(TxnId(1), Age::new(1, 0), Some("payroll".into())).unwrap();
-        payroll.acquire(TABLE, key(b"k"), Mode::XN, &NO_WAIT).unwrap();
+        payroll.acquire(TABLE, key(b"k"), KeyMode::XN, &NO_WAIT).unwrap();
         payroll.intent(TABLE, IntentMode::X, &NO_WAIT).unwrap();
         let mut other = begin(&manager, 2);
-        let timeout = other.acquire(TABLE, key(b"k"), Mode::S, &wait_for(3)).unwrap_err();
+        let timeout = other.acquire(TABLE, key(b"k"), KeyMode::S, &wait_for(3)).unwrap_err();
         assert!(timeout.to_string().contains("transaction 1 (payroll) in mode XN"), "{timeout}");
         let blocked = other.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap_err();
         assert!(blocked.to_string().contains("transaction 1 (payroll) in mode X"), "{blocked}");
@@ -285,8 +285,8 @@ fn errors_name_those_in_the_way() {
         drop(payroll);
         // The label goes with its transaction.
         let mut next = begin(&manager, 3);
-        next.acquire(TABLE, key(b"k"), Mode::X, &NO_WAIT).unwrap();
-        let blocked = other.acquire(TABLE, key(b"k"), Mode::S, &NO_WAIT).unwrap_err();
+        next.acquire(TABLE, key(b"k"), KeyMode::X, &NO_WAIT).unwrap();
+        let blocked = other.acquire(TABLE, key(b"k"), KeyMode::S, &NO_WAIT).unwrap_err();
         assert!(blocked.to_string().contains("transaction 3 in mode X"), "{blocked}");
         drop((other, next));
         assert!(manager.is_empty());

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use foreshore_base::{TableId, TxnId};
 use foreshore_env::thread;
 use foreshore_env::time::Instant;
-use foreshore_lock::{Age, IntentMode, LockManager, LockOptions, LockOwner, Mode};
+use foreshore_lock::{Age, IntentMode, KeyMode, LockManager, LockOptions, LockOwner};
 
 use super::{NO_WAIT, TABLE, intent_kinds, key, over_all_tables};
 
@@ -30,7 +30,7 @@ fn cost() {
                     let mut owner = manager.begin(TxnId(round), Age::new(round, 0), None).unwrap();
                     for number in 0..keys {
                         let bytes = (round * keys + number).to_be_bytes();
-                        owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
+                        owner.acquire(TABLE, key(&bytes), KeyMode::XN, &NO_WAIT).unwrap();
                     }
                     owner.release_all(None);
                 }
@@ -42,7 +42,7 @@ fn cost() {
                 let mut owner = noting.begin(TxnId(round), Age::new(round, 0), None).unwrap();
                 for number in 0..8 {
                     let bytes = (round * 8 + number).to_be_bytes();
-                    owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
+                    owner.acquire(TABLE, key(&bytes), KeyMode::XN, &NO_WAIT).unwrap();
                 }
                 owner.release_all(None);
             }
@@ -52,21 +52,21 @@ fn cost() {
                 let mut owner = manager.begin(TxnId(round), Age::new(round, 0), None).unwrap();
                 for number in 0..8 {
                     let bytes = ((round * 8 + number) % 256).to_be_bytes();
-                    owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
+                    owner.acquire(TABLE, key(&bytes), KeyMode::XN, &NO_WAIT).unwrap();
                 }
                 owner.release_all(None);
             }
         });
         let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
-        owner.acquire(TABLE, key(b"12345678"), Mode::XN, &NO_WAIT).unwrap();
+        owner.acquire(TABLE, key(b"12345678"), KeyMode::XN, &NO_WAIT).unwrap();
         per_operation("acquire what is held", 20_000_000, |operations| {
             for _ in 0..operations {
-                owner.acquire(TABLE, key(black_box(b"12345678")), Mode::XN, &NO_WAIT).unwrap();
+                owner.acquire(TABLE, key(black_box(b"12345678")), KeyMode::XN, &NO_WAIT).unwrap();
             }
         });
         per_operation("check an empty bucket", 20_000_000, |operations| {
             for number in 0..operations {
-                black_box(owner.check(TABLE, key(&number.to_be_bytes()), Mode::NX));
+                black_box(owner.check(TABLE, key(&number.to_be_bytes()), KeyMode::NX));
             }
         });
         drop(owner);

@@ -6,8 +6,8 @@ use foreshore_env::sync::Mutex;
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    Age, DeadlockPolicy, DigestKind, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner,
-    Mode, VictimReason,
+    Age, DeadlockPolicy, DigestKind, IntentMode, KeyMode, LockError, LockManager, LockMode, LockOptions,
+    LockOwner, VictimReason,
 };
 
 use super::{
@@ -27,13 +27,13 @@ impl Link {
     fn hold(self, owner: &mut LockOwner, number: usize, next: usize) {
         let (own, next) = (number.to_be_bytes(), next.to_be_bytes());
         match self {
-            Link::Key => owner.acquire(TABLE, key(&own), Mode::XN, &WAIT),
-            Link::Gap => owner.acquire(TABLE, key(&own), Mode::XS, &WAIT),
+            Link::Key => owner.acquire(TABLE, key(&own), KeyMode::XN, &WAIT),
+            Link::Gap => owner.acquire(TABLE, key(&own), KeyMode::XS, &WAIT),
             Link::Table => owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT).map(drop),
             // Shares its own key with the one before it.
             Link::Conversion => owner
-                .acquire(TABLE, key(&own), Mode::S, &WAIT)
-                .and_then(|()| owner.acquire(TABLE, key(&next), Mode::S, &WAIT)),
+                .acquire(TABLE, key(&own), KeyMode::S, &WAIT)
+                .and_then(|()| owner.acquire(TABLE, key(&next), KeyMode::S, &WAIT)),
         }
         .unwrap();
     }
@@ -41,10 +41,10 @@ impl Link {
     fn want(self, owner: &mut LockOwner, next: usize) -> Result<(), LockError> {
         let bytes = next.to_be_bytes();
         match self {
-            Link::Key => owner.acquire(TABLE, key(&bytes), Mode::SN, &WAIT),
-            Link::Gap => owner.acquire(TABLE, key(&bytes), Mode::NX, &WAIT),
+            Link::Key => owner.acquire(TABLE, key(&bytes), KeyMode::SN, &WAIT),
+            Link::Gap => owner.acquire(TABLE, key(&bytes), KeyMode::NX, &WAIT),
             Link::Table => owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT).map(drop),
-            Link::Conversion => owner.acquire(TABLE, key(&bytes), Mode::X, &WAIT),
+            Link::Conversion => owner.acquire(TABLE, key(&bytes), KeyMode::X, &WAIT),
         }
     }
 }
@@ -162,14 +162,14 @@ fn all_but_one_of_converting_sharers_give_way() {
                     let (manager, ready, survivors) = (&manager, &ready, &survivors);
                     scope.spawn(move || {
                         let mut owner = begin(manager, number as u64);
-                        owner.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+                        owner.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT).unwrap();
                         ready.wait();
-                        match owner.acquire(TABLE, key(b"k"), Mode::X, &WAIT) {
+                        match owner.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT) {
                             Ok(()) => survivors.lock().push(number),
                             Err(LockError::Deadlock(report)) => {
                                 assert_eq!(report.cycle.len(), 2);
                                 assert!(report.to_string().contains("holding S"), "{report}");
-                                assert_eq!(owner.held(TABLE, key(b"k")).unwrap(), Mode::S);
+                                assert_eq!(owner.held(TABLE, key(b"k")).unwrap(), KeyMode::S);
                             }
                             Err(error) => panic!("{error}"),
                         }
@@ -196,16 +196,16 @@ fn a_sleeping_member_is_made_the_victim() {
 fn sleeping_victim(options: &LockOptions) -> Duration {
     let manager = LockManager::new(options);
     let mut old = begin(&manager, 1);
-    old.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();
+    old.acquire(TABLE, key(b"a"), KeyMode::X, &WAIT).unwrap();
     let took = thread::scope(|scope| {
         let young = scope.spawn(|| {
             let mut young = begin(&manager, 2);
-            young.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
-            young.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap_err()
+            young.acquire(TABLE, key(b"b"), KeyMode::X, &WAIT).unwrap();
+            young.acquire(TABLE, key(b"a"), KeyMode::X, &WAIT).unwrap_err()
         });
         until_waiting(&manager, 2);
         let began = Instant::now();
-        old.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+        old.acquire(TABLE, key(b"b"), KeyMode::X, &WAIT).unwrap();
         let took = began.elapsed();
         assert!(young.join().unwrap().is_retryable());
         took
@@ -226,9 +226,9 @@ fn without_detection_a_deadlock_lasts_until_the_deadline() {
                 let (manager, ready) = (&manager, &ready);
                 scope.spawn(move || {
                     let mut owner = begin(manager, u64::from(own[0]));
-                    owner.acquire(TABLE, key(own), Mode::X, &WAIT).unwrap();
+                    owner.acquire(TABLE, key(own), KeyMode::X, &WAIT).unwrap();
                     ready.wait();
-                    let refused = owner.acquire(TABLE, key(next), Mode::X, &wait_for(100));
+                    let refused = owner.acquire(TABLE, key(next), KeyMode::X, &wait_for(100));
                     assert!(matches!(refused, Err(LockError::Timeout(_))), "{refused:?}");
                     ready.wait();
                 });
@@ -257,7 +257,7 @@ fn canonical_order_has_no_deadlocks() {
                         let mut number = 0;
                         for _ in 0..5 {
                             number += 1 + random.below(3);
-                            owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::XN, &WAIT).unwrap();
+                            owner.acquire(TABLE, key(&number.to_be_bytes()), KeyMode::XN, &WAIT).unwrap();
                         }
                         if round % 4 == 0 {
                             thread::yield_now();
@@ -281,11 +281,11 @@ fn bloom_filters_clash_and_confirmation_refutes_that() {
         let options = LockOptions { digests: DigestKind::Bloom, confirm_deadlocks, ..LockOptions::default() };
         let manager = LockManager::new(&options);
         let mut holder = begin(&manager, 1);
-        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
         let mut waiters: Vec<LockOwner> = (0..300).map(|number| begin(&manager, 2 + number)).collect();
         let mut given_way = 0;
         for waiter in &mut waiters {
-            assert!(!waiter.ask(TABLE, key(b"k"), Mode::X, &WAIT).unwrap());
+            assert!(!waiter.ask(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap());
             match waiter.look(&WAIT) {
                 Ok(granted) => assert!(!granted),
                 Err(error) => panic!("its wait has ended already: {error}"),
@@ -314,14 +314,14 @@ fn all_cycles_that_somebody_closes_are_broken_at_once() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let mut old = begin(&manager, 1);
-        old.acquire(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap();
+        old.acquire(TABLE, key(b"counter"), KeyMode::X, &WAIT).unwrap();
         let mut readers: Vec<LockOwner> = (0..100).map(|number| begin(&manager, 2 + number)).collect();
         for reader in &mut readers {
-            reader.acquire(TABLE, key(b"row"), Mode::S, &WAIT).unwrap();
-            assert!(!reader.ask(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap());
+            reader.acquire(TABLE, key(b"row"), KeyMode::S, &WAIT).unwrap();
+            assert!(!reader.ask(TABLE, key(b"counter"), KeyMode::X, &WAIT).unwrap());
             assert!(!reader.look(&WAIT).unwrap());
         }
-        assert!(!old.ask(TABLE, key(b"row"), Mode::X, &WAIT).unwrap());
+        assert!(!old.ask(TABLE, key(b"row"), KeyMode::X, &WAIT).unwrap());
         assert!(!old.look(&WAIT).unwrap());
         assert_eq!(manager.stats().deadlocks, 100);
         for mut reader in readers {
@@ -339,14 +339,14 @@ fn who_gives_way_itself_keeps_others_from_giving_way() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let mut closes = begin(&manager, 100);
-        closes.acquire(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap();
+        closes.acquire(TABLE, key(b"counter"), KeyMode::X, &WAIT).unwrap();
         let ages = (200..210).chain([50]).chain(300..310);
         let mut readers: Vec<LockOwner> = ages.map(|age| begin(&manager, age)).collect();
         for reader in &mut readers {
-            reader.acquire(TABLE, key(b"row"), Mode::S, &WAIT).unwrap();
-            assert!(!reader.ask(TABLE, key(b"counter"), Mode::X, &WAIT).unwrap());
+            reader.acquire(TABLE, key(b"row"), KeyMode::S, &WAIT).unwrap();
+            assert!(!reader.ask(TABLE, key(b"counter"), KeyMode::X, &WAIT).unwrap());
         }
-        assert!(!closes.ask(TABLE, key(b"row"), Mode::X, &WAIT).unwrap());
+        assert!(!closes.ask(TABLE, key(b"row"), KeyMode::X, &WAIT).unwrap());
         assert!(!closes.look(&WAIT).unwrap());
         assert!(matches!(closes.look(&WAIT), Err(LockError::Deadlock(_))));
         assert_eq!(manager.stats().deadlocks, 1);
@@ -363,16 +363,16 @@ fn the_newest_reports_are_kept() {
         let manager = LockManager::new(&LockOptions { history: 3, ..options });
         for round in 0..5u64 {
             let mut old = begin(&manager, 10 * round);
-            old.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();
+            old.acquire(TABLE, key(b"a"), KeyMode::X, &WAIT).unwrap();
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let label = Some(format!("round {round}").into());
                     let mut young = manager.begin(TxnId(10 * round + 1), Age::new(99, 0), label).unwrap();
-                    young.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
-                    assert!(young.acquire(TABLE, key(b"a"), Mode::X, &WAIT).is_err());
+                    young.acquire(TABLE, key(b"b"), KeyMode::X, &WAIT).unwrap();
+                    assert!(young.acquire(TABLE, key(b"a"), KeyMode::X, &WAIT).is_err());
                 });
                 until_waiting(&manager, 10 * round + 1);
-                old.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+                old.acquire(TABLE, key(b"b"), KeyMode::X, &WAIT).unwrap();
             });
         }
         let victims: Vec<u64> = manager.deadlocks().iter().map(|report| report.victim.0).collect();

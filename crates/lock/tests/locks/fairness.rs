@@ -5,7 +5,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
-use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, LockOwner, Mode};
+use foreshore_lock::{IntentMode, KeyMode, LockError, LockManager, LockOptions, LockOwner};
 
 use super::{FAR, TABLE, begin, intent_kinds, key, over_all_tables, until_waiting, wait_for};
 
@@ -72,8 +72,8 @@ fn against_a_stream(manager: &Arc<LockManager>, stream: Ask, other: Ask) {
 fn an_exclusive_lock_is_not_starved_by_a_stream_of_shared_ones() {
     over_all_tables(|options| {
         let (shared, exclusive): (Ask, Ask) = (
-            |owner| owner.acquire(TABLE, key(b"k"), Mode::S, &wait_for(120_000)),
-            |owner| owner.acquire(TABLE, key(b"k"), Mode::X, &wait_for(120_000)),
+            |owner| owner.acquire(TABLE, key(b"k"), KeyMode::S, &wait_for(120_000)),
+            |owner| owner.acquire(TABLE, key(b"k"), KeyMode::X, &wait_for(120_000)),
         );
         against_a_stream(&LockManager::new(&options), shared, exclusive);
     });
@@ -96,7 +96,7 @@ fn conversions_go_first() {
         let manager = LockManager::new(&options);
         let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
         for owner in [&mut a, &mut b] {
-            owner.acquire(TABLE, key(b"k"), Mode::SN, &wait_for(120_000)).unwrap();
+            owner.acquire(TABLE, key(b"k"), KeyMode::SN, &wait_for(120_000)).unwrap();
         }
         let granted = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -104,13 +104,13 @@ fn conversions_go_first() {
                 let (manager, granted) = (&manager, &granted);
                 scope.spawn(move || {
                     let mut owner = begin(manager, txn);
-                    owner.acquire(TABLE, key(b"k"), Mode::XN, &wait_for(120_000)).unwrap();
+                    owner.acquire(TABLE, key(b"k"), KeyMode::XN, &wait_for(120_000)).unwrap();
                     granted.fetch_add(1, SeqCst);
                 });
                 until_waiting(manager, txn);
             }
             let converts = scope.spawn(|| {
-                a.acquire(TABLE, key(b"k"), Mode::XN, &wait_for(120_000)).unwrap();
+                a.acquire(TABLE, key(b"k"), KeyMode::XN, &wait_for(120_000)).unwrap();
                 assert_eq!(granted.load(SeqCst), 0, "nobody was granted before");
                 drop(a);
             });

@@ -8,8 +8,8 @@ use foreshore_env::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    Age, DeadlockPolicy, DeadlockReport, DigestKind, IntentMode, LockError, LockManager, LockOptions,
-    LockOwner, LockTableKind, Mode, VictimReason, WaitPolicy,
+    Age, DeadlockPolicy, DeadlockReport, DigestKind, IntentMode, KeyMode, LockError, LockManager,
+    LockOptions, LockOwner, LockTableKind, VictimReason, WaitPolicy,
 };
 
 use super::shadow::Shadow;
@@ -64,13 +64,13 @@ fn cycle(options: &LockOptions, length: usize) {
                 let mut first = true;
                 let given_way = again_and_again(manager, number as u64, |owner| {
                     let next = (number + 1) % length;
-                    owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::X, &WAIT)?;
+                    owner.acquire(TABLE, key(&number.to_be_bytes()), KeyMode::X, &WAIT)?;
                     owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT)?;
                     if std::mem::take(&mut first) {
                         ready.wait();
                     }
                     if number % 2 == 0 {
-                        owner.acquire(TABLE, key(&next.to_be_bytes()), Mode::SN, &WAIT)
+                        owner.acquire(TABLE, key(&next.to_be_bytes()), KeyMode::SN, &WAIT)
                     } else {
                         owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT).map(drop)
                     }
@@ -125,7 +125,7 @@ fn meet_in_canonical_order(options: &LockOptions) -> bool {
                         let mut number = 0;
                         for step in steps {
                             number += step;
-                            owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::XN, &WAIT)?;
+                            owner.acquire(TABLE, key(&number.to_be_bytes()), KeyMode::XN, &WAIT)?;
                             thread::yield_now();
                         }
                         Ok(())
@@ -170,7 +170,7 @@ fn storm(options: &LockOptions, threads: u64, rounds: u64) {
                         let txn = owner.txn();
                         let result = (0..4).try_for_each(|_| {
                             let number = random.below(KEYS);
-                            let mode = Mode::ALL[1 + random.below(8) as usize];
+                            let mode = KeyMode::ALL[1 + random.below(8) as usize];
                             let wait = if random.below(8) == 0 { wait_for(random.below(3)) } else { WAIT };
                             let result = if random.below(6) == 0 {
                                 let mode = IntentMode::ALL[random.below(5) as usize];
@@ -219,13 +219,13 @@ fn wait_die_lets_the_older_wait_and_the_younger_give_way() {
 fn wait_die(options: &LockOptions) {
     let manager = LockManager::new(options);
     let (mut old, mut young) = (begin(&manager, 1), begin(&manager, 2));
-    old.acquire(TABLE, key(b"old's"), Mode::X, &WAIT).unwrap();
-    young.acquire(TABLE, key(b"young's"), Mode::X, &WAIT).unwrap();
-    let report = victim(young.acquire(TABLE, key(b"old's"), Mode::S, &WAIT));
+    old.acquire(TABLE, key(b"old's"), KeyMode::X, &WAIT).unwrap();
+    young.acquire(TABLE, key(b"young's"), KeyMode::X, &WAIT).unwrap();
+    let report = victim(young.acquire(TABLE, key(b"old's"), KeyMode::S, &WAIT));
     assert_eq!(report.reason, VictimReason::YoungerThan(TxnId(1)));
     assert!(report.to_string().contains("gave way to the older transaction 1"), "{report}");
     thread::scope(|scope| {
-        let waits = scope.spawn(|| old.acquire(TABLE, key(b"young's"), Mode::S, &WAIT));
+        let waits = scope.spawn(|| old.acquire(TABLE, key(b"young's"), KeyMode::S, &WAIT));
         until_waiting(&manager, 1);
         young.release_all(None);
         waits.join().unwrap().unwrap();
@@ -241,33 +241,33 @@ fn wound_wait_lets_the_younger_wait_and_the_older_wound() {
 fn wound_wait(options: &LockOptions) {
     let manager = LockManager::new(options);
     let (mut old, mut young) = (begin(&manager, 1), begin(&manager, 2));
-    old.acquire(TABLE, key(b"old's"), Mode::X, &WAIT).unwrap();
-    young.acquire(TABLE, key(b"young's"), Mode::X, &WAIT).unwrap();
+    old.acquire(TABLE, key(b"old's"), KeyMode::X, &WAIT).unwrap();
+    young.acquire(TABLE, key(b"young's"), KeyMode::X, &WAIT).unwrap();
     thread::scope(|scope| {
         // The younger waits in peace until the older wants what it holds.
         let (young, manager) = (&mut young, &manager);
         let waits = scope.spawn(move || {
-            let result = young.acquire(TABLE, key(b"old's"), Mode::S, &WAIT);
+            let result = young.acquire(TABLE, key(b"old's"), KeyMode::S, &WAIT);
             young.release_all(None);
             result
         });
         until_waiting(manager, 2);
         thread::sleep(Duration::from_millis(30));
         assert!(!waits.is_finished());
-        old.acquire(TABLE, key(b"young's"), Mode::S, &WAIT).unwrap();
+        old.acquire(TABLE, key(b"young's"), KeyMode::S, &WAIT).unwrap();
         assert_eq!(victim(waits.join().unwrap()).reason, VictimReason::WoundedBy(TxnId(1)));
     });
     old.release_all(None);
     // One that does not wait goes on, and gives way when it would have to.
-    young.acquire(TABLE, key(b"young's"), Mode::X, &WAIT).unwrap();
+    young.acquire(TABLE, key(b"young's"), KeyMode::X, &WAIT).unwrap();
     let mut other = begin(&manager, 3);
-    other.acquire(TABLE, key(b"other's"), Mode::X, &WAIT).unwrap();
+    other.acquire(TABLE, key(b"other's"), KeyMode::X, &WAIT).unwrap();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| old.acquire(TABLE, key(b"young's"), Mode::S, &WAIT));
+        let waits = scope.spawn(|| old.acquire(TABLE, key(b"young's"), KeyMode::S, &WAIT));
         until_waiting(&manager, 1);
         let limit = Instant::now() + FAR;
-        young.acquire(TABLE, key(b"free"), Mode::X, &WAIT).unwrap();
-        let report = victim(young.acquire(TABLE, key(b"other's"), Mode::S, &WAIT));
+        young.acquire(TABLE, key(b"free"), KeyMode::X, &WAIT).unwrap();
+        let report = victim(young.acquire(TABLE, key(b"other's"), KeyMode::S, &WAIT));
         assert!(report.to_string().contains("in the way of the older transaction 1"), "{report}");
         assert!(Instant::now() < limit);
         young.release_all(None);
@@ -277,7 +277,7 @@ fn wound_wait(options: &LockOptions) {
     drop((old, young));
     let mut next = begin(&manager, 4);
     thread::scope(|scope| {
-        let waits = scope.spawn(|| next.acquire(TABLE, key(b"other's"), Mode::S, &WAIT));
+        let waits = scope.spawn(|| next.acquire(TABLE, key(b"other's"), KeyMode::S, &WAIT));
         until_waiting(&manager, 4);
         other.release_all(None);
         waits.join().unwrap().unwrap();
@@ -305,7 +305,7 @@ fn the_oldest_never_gives_way_to_ages() {
                         again_and_again(manager, round << 3 | thread, |owner| {
                             (0..3).try_for_each(|_| {
                                 let number = random.below(4).to_be_bytes();
-                                owner.acquire(TABLE, key(&number), Mode::X, &WAIT)
+                                owner.acquire(TABLE, key(&number), KeyMode::X, &WAIT)
                             })
                         });
                     }
@@ -316,7 +316,7 @@ fn the_oldest_never_gives_way_to_ages() {
                 let mut owner = manager.begin(TxnId(1 << 40 | round), Age::new(0, 0), None).unwrap();
                 for _ in 0..3 {
                     let number = random.below(4).to_be_bytes();
-                    owner.acquire(TABLE, key(&number), Mode::X, &WAIT).unwrap();
+                    owner.acquire(TABLE, key(&number), KeyMode::X, &WAIT).unwrap();
                 }
             }
             stop.store(true, Relaxed);
@@ -334,12 +334,12 @@ fn no_wait_and_timeout_give_way_and_can_be_run_again() {
 fn no_wait(options: &LockOptions) {
     let manager = LockManager::new(options);
     let (mut holder, mut other) = (begin(&manager, 1), begin(&manager, 2));
-    holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
-    let refused = other.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap_err();
+    holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
+    let refused = other.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT).unwrap_err();
     assert!(refused.is_retryable() && refused.to_string().contains("rather than wait"), "{refused}");
     assert_eq!(victim(Err(refused)).reason, VictimReason::NoWait);
     // Who asked not to wait gets the answer that it asked for.
-    let refused = other.acquire(TABLE, key(b"k"), Mode::S, &WaitPolicy { no_wait: true, ..WAIT });
+    let refused = other.acquire(TABLE, key(b"k"), KeyMode::S, &WaitPolicy { no_wait: true, ..WAIT });
     assert!(matches!(refused, Err(LockError::WouldBlock(_))));
     assert_eq!(manager.stats().precautions, 1);
 }
@@ -348,16 +348,16 @@ fn timeout(options: &LockOptions) {
     let options = LockOptions { deadlock_timeout: Duration::from_millis(40), ..options.clone() };
     let manager = LockManager::new(&options);
     let (mut holder, mut other) = (begin(&manager, 1), begin(&manager, 2));
-    holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+    holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
     let began = Instant::now();
-    let report = victim(other.acquire(TABLE, key(b"k"), Mode::S, &WAIT));
+    let report = victim(other.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT));
     assert!(began.elapsed() >= Duration::from_millis(40));
     assert_eq!(report.reason, VictimReason::TimedOut);
     drop((holder, other));
     let manager = LockManager::new(&LockOptions { deadlock_timeout: FAR, ..options });
     let (mut holder, mut other) = (begin(&manager, 1), begin(&manager, 2));
-    holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
-    let refused = other.acquire(TABLE, key(b"k"), Mode::S, &wait_for(5));
+    holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
+    let refused = other.acquire(TABLE, key(b"k"), KeyMode::S, &wait_for(5));
     assert!(matches!(refused, Err(LockError::Timeout(_))), "its own deadline is shorter");
 }
 
@@ -376,13 +376,13 @@ fn stale_digests(options: &LockOptions, enough: impl Fn(u64, u64) -> bool) -> (u
             break;
         }
         let mut a = begin(&manager, round * 10);
-        a.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        a.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
         let handed_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let (manager, handed_over) = (&manager, &handed_over);
             scope.spawn(move || {
                 let mut b = begin(manager, round * 10 + 1);
-                b.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+                b.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
                 while !handed_over.load(Relaxed) {
                     thread::yield_now();
                 }
@@ -390,12 +390,12 @@ fn stale_digests(options: &LockOptions, enough: impl Fn(u64, u64) -> bool) -> (u
             until_waiting(manager, round * 10 + 1);
             scope.spawn(move || {
                 let mut c = begin(manager, round * 10 + 2);
-                c.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+                c.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
             });
             until_waiting(manager, round * 10 + 2);
             drop(a);
             let mut a = begin(manager, round * 10 + 3);
-            let result = a.acquire(TABLE, key(b"k"), Mode::X, &wait_for(1));
+            let result = a.acquire(TABLE, key(b"k"), KeyMode::X, &wait_for(1));
             given_way += u64::from(matches!(result, Err(LockError::Deadlock(_))));
             handed_over.store(true, Relaxed);
         });

@@ -6,7 +6,7 @@ use foreshore_base::TxnId;
 use foreshore_env::sync::Arc;
 use foreshore_env::thread;
 use foreshore_lock::{
-    Age, DeadlockPolicy, LockError, LockManager, LockOptions, LockOwner, LockTableKind, Mode, VictimPolicy,
+    Age, DeadlockPolicy, KeyMode, LockError, LockManager, LockOptions, LockOwner, LockTableKind, VictimPolicy,
 };
 
 use super::{Gate, TABLE, WAIT, key, side_by_side, tables_and_policies};
@@ -45,10 +45,10 @@ fn cycle(options: &LockOptions, members: &[Member]) -> Vec<usize> {
                 let (manager, gate) = (&manager, &gate);
                 scope.spawn(move || {
                     let mut owner = begin(manager, place, member);
-                    owner.acquire(TABLE, key(&[place as u8]), Mode::X, &WAIT).unwrap();
+                    owner.acquire(TABLE, key(&[place as u8]), KeyMode::X, &WAIT).unwrap();
                     gate.wait();
                     let next = [((place + 1) % members.len()) as u8];
-                    match owner.acquire(TABLE, key(&next), Mode::X, &WAIT) {
+                    match owner.acquire(TABLE, key(&next), KeyMode::X, &WAIT) {
                         Ok(()) => false,
                         Err(LockError::Deadlock(report)) => {
                             assert_eq!(report.victim, owner.txn(), "{report}");

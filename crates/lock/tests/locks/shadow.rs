@@ -3,11 +3,11 @@
 
 use foreshore_base::TxnId;
 use foreshore_env::sync::Mutex;
-use foreshore_lock::Mode;
+use foreshore_lock::KeyMode;
 
 #[derive(Default)]
 pub(crate) struct Shadow {
-    keys: Vec<Mutex<Vec<(TxnId, Mode)>>>,
+    keys: Vec<Mutex<Vec<(TxnId, KeyMode)>>>,
 }
 
 impl Shadow {
@@ -15,7 +15,7 @@ impl Shadow {
         Shadow { keys: (0..keys).map(|_| Mutex::default()).collect() }
     }
 
-    pub(crate) fn granted(&self, key: usize, txn: TxnId, mode: Mode) {
+    pub(crate) fn granted(&self, key: usize, txn: TxnId, mode: KeyMode) {
         let mut holders = self.keys[key].lock();
         for &(other, held) in holders.iter().filter(|(other, _)| *other != txn) {
             assert!(held.compatible(mode), "{other} holds {held} while {txn} is granted {mode} on key {key}");
@@ -41,7 +41,7 @@ impl Shadow {
 #[should_panic(expected = "holds XN")]
 fn conflicting_grants_are_seen() {
     let shadow = Shadow::new(1);
-    shadow.granted(0, TxnId(1), Mode::XN);
-    shadow.granted(0, TxnId(2), Mode::NX);
-    shadow.granted(0, TxnId(2), Mode::SN);
+    shadow.granted(0, TxnId(1), KeyMode::XN);
+    shadow.granted(0, TxnId(2), KeyMode::NX);
+    shadow.granted(0, TxnId(2), KeyMode::SN);
 }

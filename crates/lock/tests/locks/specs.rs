@@ -28,8 +28,8 @@ use foreshore_env::sync::atomic::{AtomicUsize, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    Age, CancelToken, DeadlockPolicy, DigestKind, IntentLockKind, IntentMode, KeyRef, LockError, LockManager,
-    LockOptions, LockOwner, LockTableKind, Mode, WaitPolicy,
+    Age, CancelToken, DeadlockPolicy, DigestKind, IntentLockKind, IntentMode, KeyMode, KeyRef, LockError,
+    LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy,
 };
 
 use super::{NO_WAIT, TABLE, key};
@@ -153,8 +153,8 @@ fn key_of(name: &str) -> KeyRef<'_> {
     if name == "-inf" { KeyRef::NegativeInfinity } else { key(name.as_bytes()) }
 }
 
-fn mode(name: &str) -> Mode {
-    *Mode::ALL.iter().find(|mode| mode.to_string() == name).unwrap_or_else(|| panic!("no mode {name}"))
+fn mode(name: &str) -> KeyMode {
+    *KeyMode::ALL.iter().find(|mode| mode.to_string() == name).unwrap_or_else(|| panic!("no mode {name}"))
 }
 
 fn intent_mode(name: &str) -> IntentMode {

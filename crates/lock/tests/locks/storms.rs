@@ -5,7 +5,9 @@ use foreshore_env::random::Xorshift;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
-use foreshore_lock::{Age, IntentMode, LockError, LockManager, LockOptions, LockTableKind, Mode, WaitPolicy};
+use foreshore_lock::{
+    Age, IntentMode, KeyMode, LockError, LockManager, LockOptions, LockTableKind, WaitPolicy,
+};
 
 use super::shadow::Shadow;
 use super::{Gate, TABLE, WAIT, intent_kinds, key, over_all_tables};
@@ -45,7 +47,7 @@ fn run(options: &LockOptions, storm: &Storm) {
                         let mut failed = false;
                         for _ in 0..storm.locks {
                             let number = random.below(storm.keys);
-                            let mode = Mode::ALL[1 + random.below(8) as usize];
+                            let mode = KeyMode::ALL[1 + random.below(8) as usize];
                             let hurried = storm.hurried > 0 && random.below(storm.hurried) == 0;
                             let deadline =
                                 hurried.then(|| Instant::now() + Duration::from_micros(random.below(2000)));

@@ -5,8 +5,8 @@ use foreshore_env::sync::Arc;
 use foreshore_env::thread;
 use foreshore_env::time::Duration;
 use foreshore_lock::{
-    Age, DeadlockPolicy, DeadlockReport, DigestKind, IntentLockKind, IntentMode, LockError, LockManager,
-    LockOptions, LockOwner, LockTableKind, Mode, VictimReason, WaitPolicy,
+    Age, DeadlockPolicy, DeadlockReport, DigestKind, IntentLockKind, IntentMode, KeyMode, LockError,
+    LockManager, LockOptions, LockOwner, LockTableKind, VictimReason, WaitPolicy,
 };
 
 use super::{TABLE, WAIT, intent_kinds, key, product, side_by_side, until_waiting};
@@ -31,11 +31,11 @@ fn victim(result: Result<(), LockError>) -> Option<Arc<DeadlockReport>> {
 /// gave way.
 fn clash(options: &LockOptions, manager: &Arc<LockManager>) -> Vec<Arc<DeadlockReport>> {
     let (mut old, mut young) = (begin(manager, OLD, "old"), begin(manager, YOUNG, "young"));
-    old.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();
-    young.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+    old.acquire(TABLE, key(b"a"), KeyMode::X, &WAIT).unwrap();
+    young.acquire(TABLE, key(b"b"), KeyMode::X, &WAIT).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(move || {
-            let result = young.acquire(TABLE, key(b"a"), Mode::SN, &WAIT);
+            let result = young.acquire(TABLE, key(b"a"), KeyMode::SN, &WAIT);
             drop(young);
             result
         });
@@ -43,7 +43,7 @@ fn clash(options: &LockOptions, manager: &Arc<LockManager>) -> Vec<Arc<DeadlockR
         let meets = options.deadlock.detects() || options.deadlock == DeadlockPolicy::WoundWait;
         let second = if meets {
             until_waiting(manager, YOUNG.0);
-            old.acquire(TABLE, key(b"b"), Mode::SN, &WAIT)
+            old.acquire(TABLE, key(b"b"), KeyMode::SN, &WAIT)
         } else {
             Ok(())
         };
@@ -152,7 +152,7 @@ fn a_storm_of_refusals_is_bounded() {
         let mut readers: Vec<LockOwner> =
             (0..20).map(|number| begin(&manager, TxnId(1000 + number), "reader")).collect();
         for reader in &mut readers {
-            reader.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+            reader.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT).unwrap();
         }
         thread::scope(|scope| {
             for thread in 0..4 {
@@ -160,7 +160,7 @@ fn a_storm_of_refusals_is_bounded() {
                 scope.spawn(move || {
                     for round in 0..500 {
                         let mut writer = begin(manager, TxnId(10_000 * (thread + 1) + round), "writer");
-                        let report = victim(writer.acquire(TABLE, key(b"k"), Mode::X, &WAIT));
+                        let report = victim(writer.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT));
                         assert_eq!(report.expect("it may not wait").blockers.len(), 8);
                     }
                 });
@@ -186,9 +186,9 @@ fn who_did_not_want_to_wait_is_told_what_for() {
     for intents in IntentLockKind::ALL {
         let manager = LockManager::new(&LockOptions { intents, ..LockOptions::default() });
         let (mut holder, mut other) = (begin(&manager, OLD, "holder"), begin(&manager, YOUNG, "other"));
-        holder.acquire(TABLE, key(b"k"), Mode::XN, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::XN, &WAIT).unwrap();
         holder.intent(TABLE, IntentMode::X, &WAIT).unwrap();
-        let refused = other.acquire(TABLE, key(b"k"), Mode::SN, &WaitPolicy { no_wait: true, ..WAIT });
+        let refused = other.acquire(TABLE, key(b"k"), KeyMode::SN, &WaitPolicy { no_wait: true, ..WAIT });
         let Err(LockError::WouldBlock(refusal)) = refused else { panic!("{refused:?}") };
         let wish = refusal.wish.as_ref().unwrap();
         assert_eq!((wish.txn, wish.table, wish.mode.to_string().as_str()), (YOUNG, TABLE, "SN"));

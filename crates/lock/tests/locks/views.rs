@@ -9,8 +9,8 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    Age, CancelToken, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager, LockMode,
-    LockOptions, LockOwner, LockTarget, LockView, MAX_BLOCKERS, Mode, VictimReason, WaitPolicy, WaitView,
+    Age, CancelToken, IntentMode, KeyBytes, KeyMode, KeyRangeModes, KeyRef, LockError, LockManager, LockMode,
+    LockOptions, LockOwner, LockTarget, LockView, MAX_BLOCKERS, VictimReason, WaitPolicy, WaitView,
 };
 
 use super::{FAR, NO_WAIT, TABLE, WAIT, key, over_all_kinds, over_all_tables, until_waiting};
@@ -81,12 +81,12 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
         let mut writer = begin(&manager, 9, "writer");
         reader.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap();
         writer.intent(TableId::VOLUME, IntentMode::IX, &NO_WAIT).unwrap();
-        reader.acquire(TABLE, key(b"b"), Mode::S, &NO_WAIT).unwrap();
-        reader.acquire(TABLE, KeyRef::NegativeInfinity, Mode::NS, &NO_WAIT).unwrap();
-        reader.acquire(TABLE, key(b""), Mode::SN, &NO_WAIT).unwrap();
-        writer.acquire(TABLE, key(&[b'x'; 100]), Mode::SN, &NO_WAIT).unwrap();
-        writer.acquire(TABLE, key(&[b'x'; 100]), Mode::XN, &NO_WAIT).unwrap();
-        writer.acquire(TABLE, key(&[b'y'; 64]), Mode::XS, &NO_WAIT).unwrap();
+        reader.acquire(TABLE, key(b"b"), KeyMode::S, &NO_WAIT).unwrap();
+        reader.acquire(TABLE, KeyRef::NegativeInfinity, KeyMode::NS, &NO_WAIT).unwrap();
+        reader.acquire(TABLE, key(b""), KeyMode::SN, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(&[b'x'; 100]), KeyMode::SN, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(&[b'x'; 100]), KeyMode::XN, &NO_WAIT).unwrap();
+        writer.acquire(TABLE, key(&[b'y'; 64]), KeyMode::XS, &NO_WAIT).unwrap();
         thread::sleep(Duration::from_millis(2));
         let (locks, omitted) = manager.locks(100);
         let (long, exact) = ("x".repeat(64), "y".repeat(64));
@@ -116,7 +116,7 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
         drop(reader);
         drop(writer);
         let mut other = manager.begin(TxnId(11), Age::new(11, 0), None).unwrap();
-        other.acquire(TABLE, key(b"z"), Mode::X, &NO_WAIT).unwrap();
+        other.acquire(TABLE, key(b"z"), KeyMode::X, &NO_WAIT).unwrap();
         let (locks, _) = manager.locks(100);
         assert_eq!(rows(&locks), [format!("11 \"z\" of {TABLE} X -")]);
         assert!(locks[0].transaction.label.is_none(), "nothing is left of who was in the slot before");
@@ -132,7 +132,7 @@ fn a_view_has_a_limit_and_says_what_it_left_out() {
         let mut owner = begin(&manager, 1, "many");
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
         for number in 0..5000u32 {
-            owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::XN, &NO_WAIT).unwrap();
+            owner.acquire(TABLE, key(&number.to_be_bytes()), KeyMode::XN, &NO_WAIT).unwrap();
         }
         let (locks, omitted) = manager.locks(100);
         assert_eq!((locks.len(), omitted), (100, 4901));
@@ -142,7 +142,7 @@ fn a_view_has_a_limit_and_says_what_it_left_out() {
         assert_eq!(named, 4096, "as many as there are notes");
         // The notes of the last transaction are not taken for those of the next.
         owner.release_all(None);
-        owner.acquire(TABLE, key(b"again"), Mode::SN, &NO_WAIT).unwrap();
+        owner.acquire(TABLE, key(b"again"), KeyMode::SN, &NO_WAIT).unwrap();
         assert_eq!(rows(&manager.locks(100).0), [format!("1 \"again\" of {TABLE} SN -")]);
     });
 }
@@ -155,14 +155,14 @@ fn without_notes_keys_are_known_where_somebody_waits() {
         thread::scope(|scope| {
             let cancels = Cancels(token.clone());
             let mut holder = begin(&manager, 1, "holder");
-            holder.acquire(TABLE, key(b"a"), Mode::S, &NO_WAIT).unwrap();
-            holder.acquire(TABLE, key(b"b"), Mode::S, &NO_WAIT).unwrap();
+            holder.acquire(TABLE, key(b"a"), KeyMode::S, &NO_WAIT).unwrap();
+            holder.acquire(TABLE, key(b"b"), KeyMode::S, &NO_WAIT).unwrap();
             let (manager, token) = (&manager, &token);
             scope.spawn(move || {
                 let mut waiter = begin(manager, 2, "waiter");
                 let wait = WaitPolicy { cancel: Some(token), ..WAIT };
                 // Cancelled, or granted when the holder has gone first.
-                let _ = waiter.acquire(TABLE, key(b"b"), Mode::NX, &wait);
+                let _ = waiter.acquire(TABLE, key(b"b"), KeyMode::NX, &wait);
             });
             until_waiting(manager, 2);
             let (locks, _) = manager.locks(100);
@@ -194,28 +194,31 @@ fn a_wait_names_everybody_in_the_way_and_how() {
             };
             let mut one = begin(manager, 1, "one");
             let mut two = begin(manager, 2, "two");
-            one.acquire(TABLE, key(b"k"), Mode::NS, &NO_WAIT).unwrap();
-            two.acquire(TABLE, key(b"k"), Mode::S, &NO_WAIT).unwrap();
+            one.acquire(TABLE, key(b"k"), KeyMode::NS, &NO_WAIT).unwrap();
+            two.acquire(TABLE, key(b"k"), KeyMode::S, &NO_WAIT).unwrap();
             assert!(manager.wait_of(TxnId(1)).is_none(), "it does not wait");
-            start(3, b"k", Mode::NX);
+            start(3, b"k", KeyMode::NX);
             let wait = wait_of(manager, 3);
-            assert_eq!((wait.target, wait.wanted), (target(b"k"), LockMode::Key(Mode::NX)));
+            assert_eq!((wait.target, wait.wanted), (target(b"k"), LockMode::Key(KeyMode::NX)));
             assert_eq!((wait.transaction.id, wait.held), (TxnId(3), None));
             assert_eq!(blockers(&wait), [triple(1, "NS", true), triple(2, "S", true)]);
             assert!(wait.blockers.iter().all(|blocker| blocker.held_for >= Some(wait.waited)));
             assert_eq!(wait.blockers[1].transaction.label.as_deref(), Some("two"));
             // Compatible with what is held, but 3 came first; and the key is free of 1.
-            start(4, b"k", Mode::NS);
+            start(4, b"k", KeyMode::NS);
             assert_eq!(blockers(&wait_of(manager, 4)), [triple(3, "NX", false)]);
-            start(5, b"k", Mode::XN);
+            start(5, b"k", KeyMode::XN);
             assert_eq!(blockers(&wait_of(manager, 5)), [triple(2, "S", true)]);
             // A conversion looks at everybody's granted mode only.
             let converting = scope.spawn(move || {
                 let wait = WaitPolicy { cancel: Some(token), ..WAIT };
-                let _ = one.acquire(TABLE, key(b"k"), Mode::X, &wait);
+                let _ = one.acquire(TABLE, key(b"k"), KeyMode::X, &wait);
             });
             let wait = wait_of(manager, 1);
-            assert_eq!((wait.wanted, wait.held), (LockMode::Key(Mode::X), Some(LockMode::Key(Mode::NS))));
+            assert_eq!(
+                (wait.wanted, wait.held),
+                (LockMode::Key(KeyMode::X), Some(LockMode::Key(KeyMode::NS)))
+            );
             assert_eq!(blockers(&wait), [triple(2, "S", true)]);
             // 5 came before the wish of 1, which stands before it all the same.
             assert_eq!(blockers(&wait_of(manager, 5)), [triple(2, "S", true), triple(1, "X", false)]);
@@ -303,7 +306,7 @@ fn a_view_shows_the_modes_of_the_set_that_is_used() {
             let manager = LockManager::new(&LockOptions { key_ranges, ..with_notes(&options) });
             let wide = |mode| key_ranges.widen(mode).to_string();
             let mut reader = begin(&manager, 1, "reader");
-            reader.acquire(TABLE, key(b"k"), Mode::NS, &NO_WAIT).unwrap();
+            reader.acquire(TABLE, key(b"k"), KeyMode::NS, &NO_WAIT).unwrap();
             let token = CancelToken::new();
             thread::scope(|scope| {
                 let _cancels = Cancels(token.clone());
@@ -311,14 +314,14 @@ fn a_view_shows_the_modes_of_the_set_that_is_used() {
                 scope.spawn(move || {
                     let mut inserter = begin(manager, 2, "inserter");
                     let wait = WaitPolicy { cancel: Some(token), ..WAIT };
-                    let _ = inserter.acquire(TABLE, key(b"k"), Mode::NX, &wait);
+                    let _ = inserter.acquire(TABLE, key(b"k"), KeyMode::NX, &wait);
                 });
                 let wait = wait_of(manager, 2);
-                assert_eq!(wait.wanted.to_string(), wide(Mode::NX), "{key_ranges:?}");
-                assert_eq!(blockers(&wait), [triple(1, &wide(Mode::NS), true)], "{key_ranges:?}");
+                assert_eq!(wait.wanted.to_string(), wide(KeyMode::NX), "{key_ranges:?}");
+                assert_eq!(blockers(&wait), [triple(1, &wide(KeyMode::NS), true)], "{key_ranges:?}");
                 let expected = [
-                    format!("1 \"k\" of {TABLE} {} -", wide(Mode::NS)),
-                    format!("2 \"k\" of {TABLE} - {}", wide(Mode::NX)),
+                    format!("1 \"k\" of {TABLE} {} -", wide(KeyMode::NS)),
+                    format!("2 \"k\" of {TABLE} - {}", wide(KeyMode::NX)),
                 ];
                 assert_eq!(rows(&manager.locks(100).0), expected);
             });
@@ -332,11 +335,11 @@ fn a_deadlock_report_says_where_they_began_and_why_the_victim() {
         let manager = LockManager::new(options);
         thread::scope(|scope| {
             let (mut one, mut two) = (begin(&manager, 1, "one"), begin(&manager, 2, "two"));
-            one.acquire(TABLE, key(b"a"), Mode::XN, &NO_WAIT).unwrap();
-            two.acquire(TABLE, key(b"b"), Mode::XN, &NO_WAIT).unwrap();
-            scope.spawn(move || one.acquire(TABLE, key(b"b"), Mode::SN, &WAIT).unwrap());
+            one.acquire(TABLE, key(b"a"), KeyMode::XN, &NO_WAIT).unwrap();
+            two.acquire(TABLE, key(b"b"), KeyMode::XN, &NO_WAIT).unwrap();
+            scope.spawn(move || one.acquire(TABLE, key(b"b"), KeyMode::SN, &WAIT).unwrap());
             until_waiting(&manager, 1);
-            let Err(LockError::Deadlock(report)) = two.acquire(TABLE, key(b"a"), Mode::SN, &WAIT) else {
+            let Err(LockError::Deadlock(report)) = two.acquire(TABLE, key(b"a"), KeyMode::SN, &WAIT) else {
                 panic!("the younger one gives way")
             };
             assert_eq!((report.victim, report.reason), (TxnId(2), VictimReason::Deadlock));
@@ -352,11 +355,11 @@ fn a_view_of_a_long_queue_is_bounded() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let mut holder = begin(&manager, 1, "holder");
-        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
         let mut waiters: Vec<LockOwner> =
             (0..400).map(|number| begin(&manager, 2 + number, "waiter")).collect();
         for waiter in &mut waiters {
-            assert!(!waiter.ask(TABLE, key(b"k"), Mode::X, &WAIT).unwrap());
+            assert!(!waiter.ask(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap());
         }
         let waits = manager.waits();
         assert_eq!(waits.len(), 400);
@@ -374,11 +377,11 @@ fn a_view_of_a_long_queue_is_bounded() {
         assert!(waits.iter().all(|wait| numbers[&wait.transaction.id] == wait.number));
         // The first is granted what it waited for, and waits for something else.
         let mut other = begin(&manager, 900, "other");
-        other.acquire(TABLE, key(b"l"), Mode::X, &WAIT).unwrap();
+        other.acquire(TABLE, key(b"l"), KeyMode::X, &WAIT).unwrap();
         drop(holder);
         assert!(waiters[0].look(&WAIT).unwrap());
         assert!(manager.waiters().iter().all(|(txn, _)| *txn != TxnId(2)));
-        assert!(!waiters[0].ask(TABLE, key(b"l"), Mode::X, &WAIT).unwrap());
+        assert!(!waiters[0].ask(TABLE, key(b"l"), KeyMode::X, &WAIT).unwrap());
         let again = manager.waiters().into_iter().find(|(txn, _)| *txn == TxnId(2)).unwrap();
         assert_ne!(again.1, numbers[&TxnId(2)], "another wait has another number");
         drop((waiters, other));
@@ -442,9 +445,9 @@ fn work(manager: &Arc<LockManager>, thread: u64, stop: &AtomicBool) -> u64 {
             // Long and short, so that a note's words are written over by others.
             let mut own = vec![letter; 1 + random.below(90) as usize];
             own[0] = letter;
-            owner.acquire(TABLE, key(&own), Mode::X, &WAIT).unwrap();
+            owner.acquire(TABLE, key(&own), KeyMode::X, &WAIT).unwrap();
             let shared = [b'~', random.below(3) as u8];
-            let mode = if random.below(2) == 0 { Mode::S } else { Mode::XN };
+            let mode = if random.below(2) == 0 { KeyMode::S } else { KeyMode::XN };
             match owner.acquire(TABLE, key(&shared), mode, &WAIT) {
                 Ok(()) => {}
                 Err(LockError::Deadlock(_)) => break,
@@ -458,7 +461,7 @@ fn work(manager: &Arc<LockManager>, thread: u64, stop: &AtomicBool) -> u64 {
 }
 
 fn check(locks: &[LockView]) {
-    let mut on_keys: HashMap<String, Vec<Mode>> = HashMap::new();
+    let mut on_keys: HashMap<String, Vec<KeyMode>> = HashMap::new();
     for lock in locks {
         if let LockTarget::Key(_, bytes) = lock.target {
             if let (Some(label), true) = (&lock.transaction.label, bytes.bytes()[0] != b'~') {

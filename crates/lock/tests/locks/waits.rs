@@ -6,7 +6,7 @@ use foreshore_env::sync::{Arc, Mutex};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, IntentMode, Lifeline, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
+    CancelToken, IntentMode, KeyMode, Lifeline, LockError, LockManager, LockOptions, LockOwner, WaitPolicy,
 };
 
 use super::{
@@ -20,10 +20,12 @@ fn waiters_are_granted_in_the_order_of_their_arrival() {
         let manager = LockManager::new(&options);
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut holder = begin(&manager, 1);
-        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
         thread::scope(|scope| {
             // S waits behind X although X only waits: otherwise a stream of S would starve it.
-            for (txn, mode) in [(2, Mode::S), (3, Mode::S), (4, Mode::X), (5, Mode::S), (6, Mode::X)] {
+            for (txn, mode) in
+                [(2, KeyMode::S), (3, KeyMode::S), (4, KeyMode::X), (5, KeyMode::S), (6, KeyMode::X)]
+            {
                 let (manager, order) = (&manager, &order);
                 scope.spawn(move || {
                     let mut owner = begin(manager, txn);
@@ -50,24 +52,24 @@ fn a_conversion_goes_before_new_requests() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
-        a.acquire(TABLE, key(b"k"), Mode::SN, &WAIT).unwrap();
-        b.acquire(TABLE, key(b"k"), Mode::SN, &WAIT).unwrap();
+        a.acquire(TABLE, key(b"k"), KeyMode::SN, &WAIT).unwrap();
+        b.acquire(TABLE, key(b"k"), KeyMode::SN, &WAIT).unwrap();
         let order = Mutex::new(Vec::new());
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut c = begin(&manager, 3);
-                c.acquire(TABLE, key(b"k"), Mode::XN, &WAIT).unwrap();
+                c.acquire(TABLE, key(b"k"), KeyMode::XN, &WAIT).unwrap();
                 order.lock().push(3);
             });
             until_waiting(&manager, 3);
             let converter = scope.spawn(|| {
-                a.acquire(TABLE, key(b"k"), Mode::XN, &WAIT).unwrap();
+                a.acquire(TABLE, key(b"k"), KeyMode::XN, &WAIT).unwrap();
                 order.lock().push(1);
                 a.release_all(None);
             });
             until_waiting(&manager, 1);
             // The gap is free, so the holder may have it whoever waits for the key.
-            b.acquire(TABLE, key(b"k"), Mode::NX, &NO_WAIT).unwrap();
+            b.acquire(TABLE, key(b"k"), KeyMode::NX, &NO_WAIT).unwrap();
             drop(b);
             converter.join().unwrap();
             writer.join().unwrap();
@@ -89,31 +91,31 @@ fn a_lifeline_that_fails_ends_every_wait() {
         let lifeline = Some(Lifeline::new(check));
         let manager = LockManager::new(&LockOptions { lifeline, ..options.clone() });
         let [mut holder, mut asks, mut converts] = [1, 2, 3].map(|txn| begin(&manager, txn));
-        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
-        holder.acquire(TABLE, key(b"more"), Mode::S, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"more"), KeyMode::S, &WAIT).unwrap();
         holder.intent(TABLE, IntentMode::X, &WAIT).unwrap();
-        converts.acquire(TABLE, key(b"more"), Mode::S, &WAIT).unwrap();
+        converts.acquire(TABLE, key(b"more"), KeyMode::S, &WAIT).unwrap();
         let is_over = |result: Result<(), LockError>| match result {
             Err(LockError::Ended(error)) => assert!(matches!(*error, StorageError::Closed)),
             other => panic!("{options:?}: {other:?}"),
         };
         let far = wait_for(120_000);
-        assert!(!asks.ask(TABLE, key(b"k"), Mode::S, &far).unwrap());
+        assert!(!asks.ask(TABLE, key(b"k"), KeyMode::S, &far).unwrap());
         assert!(!asks.look(&far).unwrap());
         thread::scope(|scope| {
-            scope.spawn(|| is_over(begin(&manager, 4).acquire(TABLE, key(b"k"), Mode::S, &far)));
+            scope.spawn(|| is_over(begin(&manager, 4).acquire(TABLE, key(b"k"), KeyMode::S, &far)));
             scope.spawn(|| is_over(begin(&manager, 5).intent(TABLE, IntentMode::IS, &far).map(drop)));
-            scope.spawn(|| is_over(converts.acquire(TABLE, key(b"more"), Mode::X, &far)));
+            scope.spawn(|| is_over(converts.acquire(TABLE, key(b"more"), KeyMode::X, &far)));
             (3..=5).for_each(|txn| until_waiting(&manager, txn));
             over.store(true, Ordering::Release);
         });
         is_over(asks.look(&far).map(drop));
-        assert!(converts.holds(TABLE, key(b"more"), Mode::S).unwrap(), "what it held before");
+        assert!(converts.holds(TABLE, key(b"more"), KeyMode::S).unwrap(), "what it held before");
         drop((asks, converts));
         holder.abandon();
         drop(holder);
-        assert!(!begin(&manager, 6).try_acquire(TABLE, key(b"k"), Mode::S).unwrap());
-        assert!(begin(&manager, 7).try_acquire(TABLE, key(b"free"), Mode::X).unwrap());
+        assert!(!begin(&manager, 6).try_acquire(TABLE, key(b"k"), KeyMode::S).unwrap());
+        assert!(begin(&manager, 7).try_acquire(TABLE, key(b"free"), KeyMode::X).unwrap());
     });
 }
 
@@ -123,18 +125,18 @@ fn a_lifeline_that_fails_ends_every_wait() {
 fn checking_agrees_with_acquiring_while_others_wait() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
-        for held in Mode::ALL.into_iter().filter(|mode| mode.is_exclusive()) {
+        for held in KeyMode::ALL.into_iter().filter(|mode| mode.is_exclusive()) {
             let (mut holder, mut newcomer) = (begin(&manager, 1), begin(&manager, 3));
             holder.acquire(TABLE, key(b"k"), held, &WAIT).unwrap();
             let token = CancelToken::new();
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let policy = WaitPolicy { cancel: Some(&token), ..WAIT };
-                    let refused = begin(&manager, 2).acquire(TABLE, key(b"k"), Mode::S, &policy);
+                    let refused = begin(&manager, 2).acquire(TABLE, key(b"k"), KeyMode::S, &policy);
                     assert!(matches!(refused, Err(LockError::Cancelled)));
                 });
                 until_waiting(&manager, 2);
-                for mode in Mode::ALL {
+                for mode in KeyMode::ALL {
                     let (free, covered) = (newcomer.check(TABLE, key(b"k"), mode), held.covers(mode));
                     assert_eq!(free, newcomer.try_acquire(TABLE, key(b"k"), mode).unwrap(), "{held} {mode}");
                     newcomer.release_all(None);
@@ -156,7 +158,7 @@ fn deadlines_are_kept_and_followers_go_on() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let mut holder = begin(&manager, 1);
-        holder.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT).unwrap();
         holder.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
         let (mut timeouts, is_seen) = (0, AtomicBool::new(false));
         thread::scope(|scope| {
@@ -166,14 +168,14 @@ fn deadlines_are_kept_and_followers_go_on() {
                 while rounds < 2 || !is_seen.load(Ordering::SeqCst) {
                     rounds += 1;
                     let began = Instant::now();
-                    let refused = writer.acquire(TABLE, key(b"k"), Mode::X, &wait_for(60));
+                    let refused = writer.acquire(TABLE, key(b"k"), KeyMode::X, &wait_for(60));
                     assert!(
                         matches!(&refused, Err(LockError::Timeout(by)) if by[0].txn == TxnId(1)),
                         "{refused:?}"
                     );
                     let waited = began.elapsed();
                     assert!(waited >= Duration::from_millis(60), "{waited:?}");
-                    assert_eq!(writer.held(TABLE, key(b"k")).unwrap(), Mode::N);
+                    assert_eq!(writer.held(TABLE, key(b"k")).unwrap(), KeyMode::N);
                     let refused = writer.intent(TABLE, IntentMode::X, &wait_for(60));
                     assert!(
                         matches!(&refused, Err(LockError::Timeout(by)) if by[0].txn == TxnId(1)),
@@ -186,7 +188,7 @@ fn deadlines_are_kept_and_followers_go_on() {
             until_waiting(&manager, 2);
             is_seen.store(true, Ordering::SeqCst);
             let mut reader = begin(&manager, 3);
-            reader.acquire(TABLE, key(b"k"), Mode::S, &wait_for(120_000)).unwrap();
+            reader.acquire(TABLE, key(b"k"), KeyMode::S, &wait_for(120_000)).unwrap();
             reader.intent(TABLE, IntentMode::IX, &wait_for(120_000)).unwrap();
             timeouts = writes.join().unwrap();
         });
@@ -194,8 +196,8 @@ fn deadlines_are_kept_and_followers_go_on() {
         // A deadline that has passed refuses what is not free, and nothing else.
         let mut late = begin(&manager, 4);
         let past = WaitPolicy { deadline: Some(Instant::now()), ..WAIT };
-        assert!(matches!(late.acquire(TABLE, key(b"k"), Mode::X, &past), Err(LockError::Timeout(_))));
-        late.acquire(TABLE, key(b"other"), Mode::X, &past).unwrap();
+        assert!(matches!(late.acquire(TABLE, key(b"k"), KeyMode::X, &past), Err(LockError::Timeout(_))));
+        late.acquire(TABLE, key(b"other"), KeyMode::X, &past).unwrap();
         drop((holder, late));
         assert!(manager.is_empty());
     });
@@ -205,12 +207,12 @@ fn deadlines_are_kept_and_followers_go_on() {
 type Wait = fn(&mut LockOwner, &WaitPolicy<'_>) -> Result<(), LockError>;
 
 const WAITS: [(&str, Wait, Wait); 5] = [
-    ("a key", |_, _| Ok(()), |owner, wait| owner.acquire(TABLE, key(b"k"), Mode::SN, wait)),
-    ("a gap", |_, _| Ok(()), |owner, wait| owner.acquire(TABLE, key(b"k"), Mode::NX, wait)),
+    ("a key", |_, _| Ok(()), |owner, wait| owner.acquire(TABLE, key(b"k"), KeyMode::SN, wait)),
+    ("a gap", |_, _| Ok(()), |owner, wait| owner.acquire(TABLE, key(b"k"), KeyMode::NX, wait)),
     (
         "more of a key",
-        |owner, wait| owner.acquire(TABLE, key(b"shared"), Mode::S, wait),
-        |owner, wait| owner.acquire(TABLE, key(b"shared"), Mode::X, wait),
+        |owner, wait| owner.acquire(TABLE, key(b"shared"), KeyMode::S, wait),
+        |owner, wait| owner.acquire(TABLE, key(b"shared"), KeyMode::X, wait),
     ),
     ("a table", |_, _| Ok(()), |owner, wait| owner.intent(TABLE, IntentMode::IX, wait).map(drop)),
     (
@@ -230,8 +232,8 @@ fn cancellation(options: &LockOptions) {
     let mut cancelled = 0;
     let manager = LockManager::new(options);
     let mut holder = begin(&manager, 1);
-    holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
-    holder.acquire(TABLE, key(b"shared"), Mode::S, &WAIT).unwrap();
+    holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
+    holder.acquire(TABLE, key(b"shared"), KeyMode::S, &WAIT).unwrap();
     holder.intent(TABLE, IntentMode::S, &WAIT).unwrap();
     for (what, before, wait) in WAITS {
         let (mut best, mut tries) = (Duration::MAX, 0);
@@ -251,7 +253,7 @@ fn cancellation(options: &LockOptions) {
                     // From now on nothing is waited for, but what is free is granted.
                     let refused = wait(&mut waiter, &policy);
                     assert!(matches!(refused, Err(LockError::Cancelled)), "{what}: {refused:?}");
-                    waiter.acquire(TABLE, key(b"free"), Mode::X, &policy).unwrap();
+                    waiter.acquire(TABLE, key(b"free"), KeyMode::X, &policy).unwrap();
                     at
                 });
                 until_waiting(&manager, 2);
@@ -273,8 +275,8 @@ fn limits_of_waits_are_kept() {
     over_all_kinds(|options| {
         let manager = LockManager::new(options);
         let (mut holder, mut waiter) = (begin(&manager, 1), begin(&manager, 2));
-        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
-        holder.acquire(TABLE, key(b"shared"), Mode::S, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"shared"), KeyMode::S, &WAIT).unwrap();
         holder.intent(TABLE, IntentMode::S, &WAIT).unwrap();
         for (what, before, wait) in WAITS {
             before(&mut waiter, &WAIT).unwrap();
@@ -312,7 +314,7 @@ fn giving_up_and_being_granted_race_to_one_outcome() {
                     ready.wait();
                     for round in 0..150 {
                         let mut owner = begin(manager, thread * 1000 + round);
-                        let mode = if round % 3 == 0 { Mode::X } else { Mode::S };
+                        let mode = if round % 3 == 0 { KeyMode::X } else { KeyMode::S };
                         let token = CancelToken::new();
                         if round % 5 == 0 {
                             token.cancel();
@@ -354,7 +356,7 @@ fn a_writer_is_not_starved_by_a_stream_of_readers() {
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
                         let mut owner = begin(manager, 100 + reader);
-                        owner.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+                        owner.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT).unwrap();
                         owner.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
                         thread::sleep(Duration::from_micros(200));
                     }
@@ -363,7 +365,7 @@ fn a_writer_is_not_starved_by_a_stream_of_readers() {
             for round in 0..20 {
                 let mut owner = begin(&manager, round);
                 let began = Instant::now();
-                owner.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+                owner.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
                 owner.release_all(None);
                 owner.intent(TABLE, IntentMode::X, &WAIT).unwrap();
                 waits.push(began.elapsed());
@@ -383,26 +385,26 @@ fn nobody_waits_for_a_transaction_that_stays() {
     side_by_side(&product(), |options| {
         let manager = LockManager::new(options);
         let mut stays = begin(&manager, 1);
-        stays.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        stays.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
         stays.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
         stays.stay();
         let mut other = begin(&manager, 2);
         let refused = |result: Result<(), LockError>| {
             let Err(LockError::WouldBlock(refusal)) = result else { panic!("{options:?}: {result:?}") };
-            assert_eq!(refusal.holders.iter().map(|holder| holder.txn).collect::<Vec<_>>(), [TxnId(1)]);
+            assert_eq!(refusal.blockers.iter().map(|blocker| blocker.txn).collect::<Vec<_>>(), [TxnId(1)]);
         };
-        refused(other.acquire(TABLE, key(b"k"), Mode::S, &WAIT));
-        refused(other.ask(TABLE, key(b"k"), Mode::S, &WAIT).map(drop));
+        refused(other.acquire(TABLE, key(b"k"), KeyMode::S, &WAIT));
+        refused(other.ask(TABLE, key(b"k"), KeyMode::S, &WAIT).map(drop));
         refused(other.intent(TABLE, IntentMode::S, &WAIT).map(drop));
         other.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
         refused(other.intent(TABLE, IntentMode::X, &WAIT).map(drop));
-        other.acquire(TABLE, key(b"l"), Mode::X, &WAIT).unwrap();
+        other.acquire(TABLE, key(b"l"), KeyMode::X, &WAIT).unwrap();
         drop(other);
         // Its place is another's then.
         drop(stays);
         let (mut one, mut two) = (begin(&manager, 3), begin(&manager, 4));
-        one.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
-        let timed_out = two.acquire(TABLE, key(b"k"), Mode::S, &wait_for(1));
+        one.acquire(TABLE, key(b"k"), KeyMode::X, &WAIT).unwrap();
+        let timed_out = two.acquire(TABLE, key(b"k"), KeyMode::S, &wait_for(1));
         assert!(!matches!(timed_out, Ok(()) | Err(LockError::WouldBlock(_))), "{options:?}: {timed_out:?}");
         drop((one, two));
         assert!(manager.is_empty());

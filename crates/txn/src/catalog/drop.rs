@@ -12,7 +12,7 @@ use foreshore_env::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
-use foreshore_lock::{IntentMode, KeyRef, Mode};
+use foreshore_lock::{IntentMode, KeyMode, KeyRef};
 
 use super::{Catalog, TableInfo, encode_row};
 use crate::{
@@ -70,7 +70,7 @@ fn try_drop_table(mut txn: Txn, name: &str) -> Result<bool, TxnError> {
     let engine = txn.session.engine.clone();
     let core = engine.core();
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
-    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
+    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), KeyMode::XN)?;
     // A commit that could not be flushed has left its rows, and the table in the catalogue as it was: which of the two
     // is true shows at the next opening.
     if let Some(poisoned) = core.log.poisoned() {

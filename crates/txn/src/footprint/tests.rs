@@ -16,19 +16,19 @@ fn every_name_is_there_once_in_the_join_of_its_modes_and_in_order() {
     let mut random = Xorshift::new(3);
     for round in 0..200 {
         let mut footprint = Footprint::default();
-        let mut expected: BTreeMap<u64, Mode> = BTreeMap::new();
+        let mut expected: BTreeMap<u64, KeyMode> = BTreeMap::new();
         footprint.add_table(TABLE, IntentMode::IX);
         for _ in 0..random.below(400) {
             let bits = random.below(1 + round);
-            let mode = Mode::ALL[1 + random.below(8) as usize];
+            let mode = KeyMode::ALL[1 + random.below(8) as usize];
             let key = bits.to_be_bytes();
             let key = if bits == 0 { KeyRef::NegativeInfinity } else { KeyRef::Key(&key) };
             footprint.add_key(name(bits), TABLE, key, mode, 0);
-            let joined = expected.entry(bits).or_insert(Mode::N);
+            let joined = expected.entry(bits).or_insert(KeyMode::N);
             *joined = joined.join(mode);
         }
         footprint.settle(0);
-        let found: Vec<(u64, Mode)> = footprint
+        let found: Vec<(u64, KeyMode)> = footprint
             .keys()
             .map(|(table, key, mode)| {
                 assert_eq!(table, TABLE);
@@ -55,7 +55,7 @@ fn a_footprint_may_have_all_tables_that_there_are() {
             let table = TableId(TABLE.0 + (table * 7919) % TABLES);
             let mode = if table.0 % 2 == round { IntentMode::IX } else { IntentMode::IS };
             footprint.add_table(table, mode);
-            footprint.add_key(name(table.0.into()), table, KeyRef::Key(b"key"), Mode::XN, 0);
+            footprint.add_key(name(table.0.into()), table, KeyRef::Key(b"key"), KeyMode::XN, 0);
         }
     }
     footprint.settle(0);
@@ -68,7 +68,7 @@ fn a_footprint_may_have_all_tables_that_there_are() {
             name((1 << 32) + u64::from(key)),
             TABLE,
             KeyRef::Key(&key.to_be_bytes()),
-            Mode::SN,
+            KeyMode::SN,
             0,
         );
     }
@@ -94,11 +94,11 @@ fn tables_that_share_their_locks_are_next_to_each_other_and_ask_for_the_same() {
 
 #[test]
 fn many_keys_of_a_table_become_the_table() {
-    for (mode, locked) in [(Mode::XN, IntentMode::X), (Mode::S, IntentMode::SIX)] {
+    for (mode, locked) in [(KeyMode::XN, IntentMode::X), (KeyMode::S, IntentMode::SIX)] {
         let mut footprint = Footprint::default();
         footprint.add_table(TableId(17), IntentMode::IS);
         footprint.add_table(TABLE, IntentMode::IX);
-        footprint.add_key(name(0), TableId(17), KeyRef::Key(b"other"), Mode::SN, 100);
+        footprint.add_key(name(0), TableId(17), KeyRef::Key(b"other"), KeyMode::SN, 100);
         for bits in 1..=150u64 {
             footprint.add_key(name(bits), TABLE, KeyRef::Key(&bits.to_be_bytes()), mode, 100);
         }
@@ -116,7 +116,7 @@ fn many_keys_of_a_table_become_the_table() {
 fn after_too_many_misses_whole_tables_are_locked_and_no_keys() {
     let mut footprint = Footprint::default();
     footprint.add_table(TABLE, IntentMode::IS);
-    footprint.add_key(name(1), TABLE, KeyRef::Key(b"key"), Mode::SN, 0);
+    footprint.add_key(name(1), TABLE, KeyRef::Key(b"key"), KeyMode::SN, 0);
     for _ in 1..PLAN_MISSES {
         assert!(!footprint.note_miss());
         assert_eq!(footprint.keys.len(), 1);

@@ -4,7 +4,7 @@
 use foreshore_base::{Result, TableId};
 use foreshore_btree::TreeError;
 use foreshore_env::{thread, time::Duration};
-use foreshore_lock::{CancelToken, KeyRef, LockError, Mode};
+use foreshore_lock::{CancelToken, KeyMode, KeyRef, LockError};
 
 use super::{Txn, TxnSession};
 use crate::error::TxnError;
@@ -104,7 +104,7 @@ impl TxnSession {
         &mut self,
         table: TableId,
         key: KeyRef<'_>,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<(), LockError> {
         let begins_anew = !self.has_records();
         if begins_anew {

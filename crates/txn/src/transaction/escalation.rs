@@ -7,7 +7,7 @@
 //! The locks on keys stay: locks are given back at the end only, also those of a savepoint that was rolled back to.
 
 use foreshore_base::TableId;
-use foreshore_lock::{IntentMode, LockOwner, Mode};
+use foreshore_lock::{IntentMode, KeyMode, LockOwner};
 
 use super::{intents::Intents, session::TxnSession};
 
@@ -57,7 +57,13 @@ impl Escalation {
 
     /// A lock on a key of a table was granted. Returns whether an escalation is due.
     #[inline]
-    pub(super) fn count(&self, owner: &LockOwner, entered: &mut Intents, table: TableId, mode: Mode) -> bool {
+    pub(super) fn count(
+        &self,
+        owner: &LockOwner,
+        entered: &mut Intents,
+        table: TableId,
+        mode: KeyMode,
+    ) -> bool {
         let Some(entered) = entered.find_mut(table) else { return false };
         entered.locks += 1;
         entered.writes += usize::from(mode.is_exclusive());
@@ -111,13 +117,13 @@ impl TxnSession {
 
     /// Whether a lock on the table makes this key lock needless.
     #[inline]
-    pub(super) fn covered(&self, table: TableId, mode: Mode) -> bool {
+    pub(super) fn covered(&self, table: TableId, mode: KeyMode) -> bool {
         if self.absolute { self.covered_by_table(table, mode) } else { !self.core().options.locking }
     }
 
     #[cold]
-    fn covered_by_table(&self, table: TableId, mode: Mode) -> bool {
-        let writes = !Mode::S.covers(mode);
+    fn covered_by_table(&self, table: TableId, mode: KeyMode) -> bool {
+        let writes = !KeyMode::S.covers(mode);
         let covers = |entered: &Entered| match entered.mode {
             IntentMode::X => true,
             IntentMode::S | IntentMode::SIX => !writes,

@@ -8,7 +8,7 @@
 //! locks on whole tables, so that it ends.
 
 use foreshore_base::TableId;
-use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
+use foreshore_lock::{IntentMode, KeyMode, KeyRef, LockError};
 
 use super::{
     Failure, Txn,
@@ -71,7 +71,7 @@ impl TxnSession {
         &mut self,
         table: TableId,
         key: KeyRef<'_>,
-        mode: Mode,
+        mode: KeyMode,
     ) -> Result<bool, LockError> {
         let core = self.engine.core();
         let footprint = match &mut self.protocol {

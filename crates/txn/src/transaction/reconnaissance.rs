@@ -11,7 +11,7 @@ use std::ops::Bound;
 
 use foreshore_base::{TableId, bounds};
 use foreshore_btree::{Append, Cursor, Direction, Isolation, LockKind, Session};
-use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
+use foreshore_lock::{IntentMode, KeyMode, KeyRef, LockError};
 
 use super::{Txn, TxnCursor, planned::Protocol, session::TxnSession};
 use crate::{catalog::TableInfo, error::TxnError, footprint::Footprint};
@@ -125,8 +125,8 @@ impl Txn {
     /// In reconnaissance: expects that a key will be read or, exclusively, written, without looking at it.
     pub fn foresee(&mut self, table: &TableInfo, key: &[u8], kind: LockKind) -> Result<(), TxnError> {
         let (intent, mode) = match kind {
-            LockKind::Shared => (IntentMode::IS, Mode::SN),
-            LockKind::Exclusive => (IntentMode::IX, Mode::XN),
+            LockKind::Shared => (IntentMode::IS, KeyMode::SN),
+            LockKind::Exclusive => (IntentMode::IX, KeyMode::XN),
         };
         self.enter(table, intent)?;
         self.lock(|session| session.acquire(table.id(), KeyRef::Key(key), mode))
@@ -168,7 +168,7 @@ impl Txn {
             Wish::Delete => (None, existed),
         };
         if done {
-            self.lock(|session| session.acquire(table.id(), KeyRef::Key(key), Mode::XN))?;
+            self.lock(|session| session.acquire(table.id(), KeyRef::Key(key), KeyMode::XN))?;
             self.note_written(table, key, value)?;
         }
         Ok(if matches!(wish, Wish::Insert(_)) { done } else { existed })

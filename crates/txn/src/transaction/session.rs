@@ -9,7 +9,7 @@ use foreshore_env::{
     Handle,
     sabotage::{Fault, planted},
 };
-use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode};
+use foreshore_lock::{CancelToken, IntentMode, KeyMode, KeyRef, LockError, LockOwner};
 use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::{RecordKind, Urgency};
 
@@ -29,8 +29,7 @@ pub(crate) struct TxnSession {
     pub(crate) waiting: Waiting,
     /// How it comes to its locks.
     pub(super) protocol: Protocol,
-    /// When the transaction ends, its locks are put into `parted`, for other threads to release, instead of being
-    /// released here.
+    /// When the transaction ends, its locks are put into `parted`, for other threads to release.
     pub(super) parts: bool,
     /// The locks of a transaction that has ended with `parts` set, until they are taken away.
     pub(super) parted: Option<Box<Parted>>,
@@ -42,8 +41,7 @@ pub(crate) struct TxnSession {
     pub(super) changing: bool,
     /// The slot is marked as resting between two changes, so that others may end the transaction then (TXN-35).
     pub(super) endable: bool,
-    /// The slot was marked as resting after the last change. If the mark is gone, somebody else has ended the
-    /// transaction.
+    /// The slot was marked as resting after the last change; if the mark is gone, somebody has ended the transaction.
     pub(super) resting: bool,
     /// Intent locks held, the volume's among them.
     pub(super) intents: Intents,
@@ -69,16 +67,15 @@ pub(crate) struct TxnSession {
 impl TxnSession {
     pub(crate) fn new(engine: Handle<Engine>, owner: LockOwner) -> TxnSession {
         let chain = TxnChain::new(owner.txn());
-        let waiting = Waiting::default();
-        let core = engine.core();
-        let endable = core.options.log_full == LogFullPolicy::EndOldest;
+        let options = &engine.core().options;
+        let endable = options.log_full == LogFullPolicy::EndOldest;
         let escalation =
-            Escalation::new(core.options.escalation_locks, core.options.escalation_bytes, owner.lock_count());
+            Escalation::new(options.escalation_locks, options.escalation_bytes, owner.lock_count());
         TxnSession {
             owner,
             engine,
             chain,
-            waiting,
+            waiting: Waiting::default(),
             protocol: Protocol::Dynamic,
             parts: false,
             parted: None,
@@ -117,8 +114,7 @@ impl TxnSession {
 
     /// Appends a record of this crate to the transaction's chain, as part of a change.
     pub(crate) fn append(&mut self, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
-        let lsn =
-            self.engine.core().log.append(Urgency::Work, self.chain.txn, self.chain.last, kind, payload)?;
+        let lsn = self.core().log.append(Urgency::Work, self.chain.txn, self.chain.last, kind, payload)?;
         self.chain.note(lsn);
         Ok(lsn)
     }
@@ -163,8 +159,8 @@ impl TxnSession {
 
 impl Session for TxnSession {
     #[inline]
-    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
-        let reads = Mode::S.covers(mode);
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), LockError> {
+        let reads = KeyMode::S.covers(mode);
         self.newest = None;
         if self.covered(table, mode) || (reads && planted(Fault::ReadUnlocked)) {
             return Ok(());
@@ -197,12 +193,12 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+    fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: KeyMode) {
         self.prefetch_lock_if_needed(table, key, mode);
     }
 
     #[inline]
-    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: KeyMode) -> Result<bool, LockError> {
         if self.covered(table, mode) {
             return Ok(true);
         }
@@ -223,12 +219,17 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<KeyMode, LockError> {
         self.owner.held(table, key)
     }
 
     #[inline]
-    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+    fn held_and_check(
+        &self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<(KeyMode, bool), LockError> {
         if self.covered(table, mode) || matches!(self.protocol, Protocol::Reconnaissance(_)) {
             return Ok((self.owner.held(table, key)?, true));
         }
@@ -259,7 +260,7 @@ impl Session for TxnSession {
 
     #[inline]
     fn note_loss(&mut self, table: TableId, lsn: Lsn) {
-        if self.first_unnamed_loss == Lsn::ZERO && self.covered(table, Mode::XN) {
+        if self.first_unnamed_loss == Lsn::ZERO && self.covered(table, KeyMode::XN) {
             self.first_unnamed_loss = lsn;
         }
     }
@@ -302,7 +303,7 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn holds_at_finger(&mut self, table: TableId, mode: Mode) -> bool {
+    fn holds_at_finger(&mut self, table: TableId, mode: KeyMode) -> bool {
         let Some((of, _, Some(lock))) = self.finger else { return false };
         if of != table || !self.owner.holds_at(lock, mode) {
             return false;
@@ -313,7 +314,7 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn held_and_check_at_finger(&self, table: TableId, mode: Mode) -> Option<(Mode, bool)> {
+    fn held_and_check_at_finger(&self, table: TableId, mode: KeyMode) -> Option<(KeyMode, bool)> {
         let (of, _, lock) = self.finger?;
         // Under a lock on the table it need not be held, and the other question is answered at once.
         if of != table || self.covered(table, mode) {
@@ -428,11 +429,11 @@ mod tests {
         put(b"d");
         let mut txn = begin();
         assert_eq!(txn.get(&table, b"d", <[u8]>::len).unwrap(), Some(3));
-        assert!(txn.session.holds_at_finger(table.id(), Mode::SN));
-        assert!(!txn.session.holds_at_finger(table.id(), Mode::XN));
+        assert!(txn.session.holds_at_finger(table.id(), KeyMode::SN));
+        assert!(!txn.session.holds_at_finger(table.id(), KeyMode::XN));
         assert_eq!(txn.get_for_update(&table, b"b", <[u8]>::len).unwrap(), Some(3));
-        assert!(txn.session.holds_at_finger(table.id(), Mode::XN));
-        assert!(!txn.session.holds_at_finger(TableId::VOLUME, Mode::XN));
+        assert!(txn.session.holds_at_finger(table.id(), KeyMode::XN));
+        assert!(!txn.session.holds_at_finger(TableId::VOLUME, KeyMode::XN));
         // Now another key has the slot.
         put(b"a");
         for (locks, key) in [(3, b"a"), (3, b"b")] {
@@ -440,7 +441,10 @@ mod tests {
             assert_eq!(txn.session.owner.lock_count(), locks, "{key:?}");
         }
         txn.get_for_update(&table, b"c", <[u8]>::len).unwrap();
-        assert!(!txn.session.holds_at_finger(table.id(), Mode::XN), "of what is not there nothing is known");
+        assert!(
+            !txn.session.holds_at_finger(table.id(), KeyMode::XN),
+            "of what is not there nothing is known"
+        );
         txn.put(&table, b"c", b"new").unwrap();
         assert_eq!(txn.session.owner.lock_count(), 4);
         txn.commit(Durability::Lazy).unwrap();

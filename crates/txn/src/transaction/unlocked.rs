@@ -12,7 +12,7 @@ use foreshore_env::{
     sabotage::{Fault, planted},
     sync::atomic::{AtomicU32, Ordering},
 };
-use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_lock::{KeyMode, KeyRef, LockError};
 use foreshore_pages::{ExclusivePage, PageStamp};
 
 use super::{Failure, Txn, planned::Protocol, session::TxnSession};
@@ -148,8 +148,8 @@ impl TxnSession {
 
     /// See [`foreshore_btree::Session::prefetch_lock`].
     #[inline]
-    pub(super) fn prefetch_lock_if_needed(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
-        let unlocked = self.reads_without_locks() && Mode::S.covers(mode);
+    pub(super) fn prefetch_lock_if_needed(&self, table: TableId, key: KeyRef<'_>, mode: KeyMode) {
+        let unlocked = self.reads_without_locks() && KeyMode::S.covers(mode);
         if !unlocked && !self.covered(table, mode) {
             self.owner.prefetch_lock(table, key);
         }

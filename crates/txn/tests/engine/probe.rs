@@ -1,10 +1,6 @@
 //! A disk that calls somebody before each of its changes: the places where a crash can come.
 
-use std::{
-    fmt, io,
-    ops::Range,
-    path::Path,
-};
+use std::{fmt, io, ops::Range, path::Path};
 
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},

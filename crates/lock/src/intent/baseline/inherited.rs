@@ -270,7 +270,7 @@ mod tests {
         owner.release_all(None);
         // Less is wanted: what was inherited goes.
         owner.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap();
-        assert_eq!(requests()[0].1.granted, crate::Mode::coarse(IntentMode::IS));
+        assert_eq!(requests()[0].1.granted, crate::KeyMode::coarse(IntentMode::IS));
         owner.release_all(None);
         // Nothing is wanted: what was inherited is given back.
         owner.release_all(None);
@@ -351,7 +351,7 @@ mod tests {
         // More than a slot has of its own.
         for key in 0..600_u32 {
             let key = key.to_be_bytes();
-            owner.acquire(TableId(17), crate::KeyRef::Key(&key), crate::Mode::XN, &NO_WAIT).unwrap();
+            owner.acquire(TableId(17), crate::KeyRef::Key(&key), crate::KeyMode::XN, &NO_WAIT).unwrap();
         }
         let (place, word, request) = begin_to_reclaim(inherited);
         let ended = AtomicU32::new(0);

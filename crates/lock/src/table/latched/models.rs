@@ -17,7 +17,7 @@ use foreshore_env::sync::atomic::Ordering;
 use foreshore_env::thread;
 
 use super::Bucket;
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::{FreeRequests, Modes, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots};
@@ -80,18 +80,18 @@ impl World {
     }
 
     /// Locks a name if it is free; gives the tag.
-    fn try_lock(&self, slot: u16, name: LockName, mode: Mode) -> Option<Lsn> {
+    fn try_lock(&self, slot: u16, name: LockName, mode: KeyMode) -> Option<Lsn> {
         let request = self.of[usize::from(slot)];
         self.bucket.try_request(&self.requests, name, SlotId(slot), request, mode)
     }
 
     /// Locks a name, or begins to wait.
-    fn lock(&self, slot: u16, mode: Mode) {
+    fn lock(&self, slot: u16, mode: KeyMode) {
         let request = self.of[usize::from(slot)];
         let _ = self.bucket.alone(|queue| queue.request(&self.view(NAME), SlotId(slot), request, mode));
     }
 
-    fn convert(&self, slot: u16, mode: Mode) {
+    fn convert(&self, slot: u16, mode: KeyMode) {
         let request = self.of[usize::from(slot)];
         let _ = self.bucket.alone(|queue| queue.convert(&self.view(NAME), request, mode));
     }
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Whether its request is in the queue and granted. (One that was refused says anything.)
-    fn holds(&self, slot: u16, mode: Mode) -> bool {
+    fn holds(&self, slot: u16, mode: KeyMode) -> bool {
         self.look().contains(&(NAME, SlotId(slot), Modes::held(mode)))
     }
 
@@ -154,16 +154,16 @@ fn newcomers(fault: Fault) {
         fault,
         nothing,
         &[
-            |world| world.lock(0, Mode::X),
+            |world| world.lock(0, KeyMode::X),
             |world| {
-                if world.try_lock(1, NAME, Mode::X).is_some() {
-                    assert!(world.holds(1, Mode::X), "it was lost");
+                if world.try_lock(1, NAME, KeyMode::X).is_some() {
+                    assert!(world.holds(1, KeyMode::X), "it was lost");
                 }
             },
         ],
         |world| {
-            assert!(!(world.holds(0, Mode::X) && world.holds(1, Mode::X)), "both hold it");
-            assert!(world.holds(0, Mode::X) || world.holds(1, Mode::X), "nobody holds it");
+            assert!(!(world.holds(0, KeyMode::X) && world.holds(1, KeyMode::X)), "both hold it");
+            assert!(world.holds(0, KeyMode::X) || world.holds(1, KeyMode::X), "nobody holds it");
         },
     );
 }
@@ -174,8 +174,8 @@ fn newcomers_exclude_each_other() {
     explore(
         Fault::None,
         nothing,
-        &[|world| _ = world.try_lock(0, NAME, Mode::X), |world| _ = world.try_lock(1, NAME, Mode::X)],
-        |world| assert_ne!(world.holds(0, Mode::X), world.holds(1, Mode::X)),
+        &[|world| _ = world.try_lock(0, NAME, KeyMode::X), |world| _ = world.try_lock(1, NAME, KeyMode::X)],
+        |world| assert_ne!(world.holds(0, KeyMode::X), world.holds(1, KeyMode::X)),
     );
 }
 
@@ -192,9 +192,9 @@ fn sharers_and_strangers_come_together() {
         Fault::None,
         nothing,
         &[
-            |world| assert!(world.try_lock(0, NAME, Mode::S).is_some()),
-            |world| assert!(world.try_lock(1, NAME, Mode::S).is_some()),
-            |world| assert!(world.try_lock(2, ELSEWHERE, Mode::X).is_some()),
+            |world| assert!(world.try_lock(0, NAME, KeyMode::S).is_some()),
+            |world| assert!(world.try_lock(1, NAME, KeyMode::S).is_some()),
+            |world| assert!(world.try_lock(2, ELSEWHERE, KeyMode::X).is_some()),
         ],
         |world| assert_eq!(world.look().len(), 3),
     );
@@ -205,19 +205,19 @@ fn sharers_and_strangers_come_together() {
 fn sharers_come_and_go_in_any_order() {
     explore(
         Fault::None,
-        |world| assert!(world.try_lock(2, NAME, Mode::S).is_some()),
+        |world| assert!(world.try_lock(2, NAME, KeyMode::S).is_some()),
         &[
             |world| {
-                assert!(world.try_lock(0, NAME, Mode::S).is_some());
+                assert!(world.try_lock(0, NAME, KeyMode::S).is_some());
                 world.release(0, NAME, None);
             },
             |world| {
-                assert!(world.try_lock(1, ELSEWHERE, Mode::S).is_some());
+                assert!(world.try_lock(1, ELSEWHERE, KeyMode::S).is_some());
                 world.release(2, NAME, None);
             },
         ],
         |world| {
-            assert_eq!(world.look(), [(ELSEWHERE, SlotId(1), Modes::held(Mode::S))]);
+            assert_eq!(world.look(), [(ELSEWHERE, SlotId(1), Modes::held(KeyMode::S))]);
             world.release(1, ELSEWHERE, None);
             assert!(world.bucket.queue.list.is_open_and_bare());
         },
@@ -229,10 +229,10 @@ fn sharers_come_and_go_in_any_order() {
 fn a_second_sharer_and_a_writer() {
     explore(
         Fault::None,
-        |world| assert!(world.try_lock(0, ELSEWHERE, Mode::S).is_some()),
-        &[|world| _ = world.try_lock(1, NAME, Mode::S), |world| _ = world.try_lock(2, NAME, Mode::X)],
+        |world| assert!(world.try_lock(0, ELSEWHERE, KeyMode::S).is_some()),
+        &[|world| _ = world.try_lock(1, NAME, KeyMode::S), |world| _ = world.try_lock(2, NAME, KeyMode::X)],
         |world| {
-            let (shared, exclusive) = (world.holds(1, Mode::S), world.holds(2, Mode::X));
+            let (shared, exclusive) = (world.holds(1, KeyMode::S), world.holds(2, KeyMode::X));
             assert!(shared != exclusive, "one of them is first");
             assert_eq!(world.look().len(), 2);
         },
@@ -245,17 +245,20 @@ fn a_writer_waits_for_all_sharers() {
     explore(
         Fault::None,
         |world| {
-            assert!(world.try_lock(0, NAME, Mode::S).is_some() && world.try_lock(1, NAME, Mode::S).is_some());
+            assert!(
+                world.try_lock(0, NAME, KeyMode::S).is_some()
+                    && world.try_lock(1, NAME, KeyMode::S).is_some()
+            );
         },
         &[
             |world| {
                 world.release(1, NAME, None);
                 world.release(0, NAME, None);
             },
-            |world| world.lock(2, Mode::X),
+            |world| world.lock(2, KeyMode::X),
         ],
         |world| {
-            assert!(world.holds(2, Mode::X), "a lost wake-up");
+            assert!(world.holds(2, KeyMode::X), "a lost wake-up");
             world.release(2, NAME, None);
             assert!(world.bucket.queue.list.is_open_and_bare(), "the next comes beside the latch");
         },
@@ -267,10 +270,10 @@ fn a_writer_waits_for_all_sharers() {
 fn a_release_and_a_waiter() {
     explore(
         Fault::None,
-        |world| assert!(world.try_lock(0, NAME, Mode::X).is_some()),
-        &[|world| world.release(0, NAME, None), |world| world.lock(1, Mode::X)],
+        |world| assert!(world.try_lock(0, NAME, KeyMode::X).is_some()),
+        &[|world| world.release(0, NAME, None), |world| world.lock(1, KeyMode::X)],
         |world| {
-            assert!(world.holds(1, Mode::X), "a lost wake-up");
+            assert!(world.holds(1, KeyMode::X), "a lost wake-up");
             world.release(1, NAME, None);
             assert!(world.bucket.queue.list.is_open_and_bare(), "the next comes beside the latch");
         },
@@ -282,24 +285,27 @@ fn two_releases_and_a_waiter() {
     explore(
         Fault::None,
         |world| {
-            assert!(world.try_lock(0, NAME, Mode::S).is_some() && world.try_lock(1, NAME, Mode::S).is_some());
+            assert!(
+                world.try_lock(0, NAME, KeyMode::S).is_some()
+                    && world.try_lock(1, NAME, KeyMode::S).is_some()
+            );
         },
         &[
             |world| world.release(0, NAME, None),
             |world| world.release(1, NAME, None),
-            |world| world.lock(2, Mode::X),
+            |world| world.lock(2, KeyMode::X),
         ],
-        |world| assert!(world.holds(2, Mode::X), "a lost wake-up"),
+        |world| assert!(world.holds(2, KeyMode::X), "a lost wake-up"),
     );
 }
 
 fn conversion_and_newcomer(fault: Fault) {
     explore(
         fault,
-        |world| assert!(world.try_lock(0, NAME, Mode::S).is_some()),
-        &[|world| world.convert(0, Mode::X), |world| _ = world.try_lock(1, NAME, Mode::S)],
+        |world| assert!(world.try_lock(0, NAME, KeyMode::S).is_some()),
+        &[|world| world.convert(0, KeyMode::X), |world| _ = world.try_lock(1, NAME, KeyMode::S)],
         |world| {
-            let (converted, came) = (world.holds(0, Mode::X), world.holds(1, Mode::S));
+            let (converted, came) = (world.holds(0, KeyMode::X), world.holds(1, KeyMode::S));
             assert!(converted != came, "one of them is first");
         },
     );
@@ -319,16 +325,16 @@ fn a_conversion_must_be_known() {
 fn look_beside(fault: Fault) {
     explore(
         fault,
-        |world| assert!(world.try_lock(0, NAME, Mode::S).is_some()),
+        |world| assert!(world.try_lock(0, NAME, KeyMode::S).is_some()),
         &[
             |world| {
                 world.release(0, NAME, None);
-                assert!(world.try_lock(0, ELSEWHERE, Mode::X).is_some());
+                assert!(world.try_lock(0, ELSEWHERE, KeyMode::X).is_some());
             },
             |world| {
                 let one = |name, mode| vec![(name, SlotId(0), Modes::held(mode))];
                 let seen = world.look();
-                let possible = [one(NAME, Mode::S), vec![], one(ELSEWHERE, Mode::X)];
+                let possible = [one(NAME, KeyMode::S), vec![], one(ELSEWHERE, KeyMode::X)];
                 assert!(possible.contains(&seen), "it changed under the latch: {seen:?}");
             },
         ],
@@ -369,11 +375,11 @@ fn who_guards_has_to_acquire_requests() {
 fn comes_after_a_tag(fault: Fault) {
     explore(
         fault,
-        |world| assert!(world.try_lock(0, NAME, Mode::X).is_some()),
+        |world| assert!(world.try_lock(0, NAME, KeyMode::X).is_some()),
         &[
             |world| world.release(0, NAME, Some(Lsn(7))),
             |world| {
-                if let Some(tag) = world.try_lock(1, NAME, Mode::S) {
+                if let Some(tag) = world.try_lock(1, NAME, KeyMode::S) {
                     assert_eq!(tag, Lsn(7), "granted, and the tag is not seen");
                 }
             },
@@ -398,12 +404,12 @@ fn two_tags(fault: Fault) {
     explore(
         fault,
         |world| {
-            assert!(world.try_lock(0, NAME, Mode::X).is_some());
+            assert!(world.try_lock(0, NAME, KeyMode::X).is_some());
         },
         &[
             |world| world.release(0, NAME, Some(Lsn(7))),
             |world| {
-                assert!(world.try_lock(1, ELSEWHERE, Mode::X).is_some());
+                assert!(world.try_lock(1, ELSEWHERE, KeyMode::X).is_some());
                 world.release(1, ELSEWHERE, Some(Lsn(9)));
             },
         ],

@@ -13,7 +13,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::thread;
 
 use super::{Bucket, order};
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::request::{FreeRequests, Modes, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots};
@@ -68,22 +68,22 @@ impl World {
         FreeRequests::new(SlotId(slot)).take(&self.requests, 0, |_| {}).unwrap()
     }
 
-    fn try_lock(&self, slot: u16, request: RequestIndex, mode: Mode) -> bool {
+    fn try_lock(&self, slot: u16, request: RequestIndex, mode: KeyMode) -> bool {
         let mut wakes = Wakes::default();
         self.bucket.try_request(&self.view(), SlotId(slot), request, mode, &mut wakes).is_some()
     }
 
     /// Locks or not.
-    fn try_to_lock(&self, slot: u16, request: RequestIndex, mode: Mode) {
+    fn try_to_lock(&self, slot: u16, request: RequestIndex, mode: KeyMode) {
         self.try_lock(slot, request, mode);
     }
 
     /// Locks, or begins to wait.
-    fn lock(&self, slot: u16, request: RequestIndex, mode: Mode) {
+    fn lock(&self, slot: u16, request: RequestIndex, mode: KeyMode) {
         let _ = self.bucket.alone(|queue| queue.request(&self.view(), SlotId(slot), request, mode));
     }
 
-    fn convert(&self, request: RequestIndex, mode: Mode) {
+    fn convert(&self, request: RequestIndex, mode: KeyMode) {
         let _ = self.bucket.alone(|queue| queue.convert(&self.view(), request, mode));
     }
 
@@ -95,7 +95,7 @@ impl World {
         self.bucket.alone(|queue| queue.withdraw(&self.view(), request, &mut Wakes::default()))
     }
 
-    fn holds(&self, request: RequestIndex, mode: Mode) -> bool {
+    fn holds(&self, request: RequestIndex, mode: KeyMode) -> bool {
         self.requests.get(request).modes() == Modes::held(mode)
     }
 }
@@ -146,11 +146,11 @@ fn newcomers() {
         Fault::None,
         three,
         &[
-            |world, requests| world.try_to_lock(0, requests[0], Mode::X),
-            |world, requests| world.try_to_lock(1, requests[1], Mode::X),
+            |world, requests| world.try_to_lock(0, requests[0], KeyMode::X),
+            |world, requests| world.try_to_lock(1, requests[1], KeyMode::X),
         ],
         |world, requests| {
-            let holders = requests.iter().filter(|&&request| world.holds(request, Mode::X)).count();
+            let holders = requests.iter().filter(|&&request| world.holds(request, KeyMode::X)).count();
             assert_eq!(holders, 1);
         },
     );
@@ -158,7 +158,7 @@ fn newcomers() {
 
 fn one_holds(world: &World) -> Three {
     let requests = three(world);
-    assert!(world.try_lock(0, requests[0], Mode::X));
+    assert!(world.try_lock(0, requests[0], KeyMode::X));
     requests
 }
 
@@ -169,9 +169,9 @@ fn release_and_wait(fault: Fault) {
         one_holds,
         &[
             |world, requests| world.release(requests[0]),
-            |world, requests| world.lock(1, requests[1], Mode::X),
+            |world, requests| world.lock(1, requests[1], KeyMode::X),
         ],
-        |world, requests| assert!(world.holds(requests[1], Mode::X), "a lost wake-up"),
+        |world, requests| assert!(world.holds(requests[1], KeyMode::X), "a lost wake-up"),
     );
 }
 
@@ -195,15 +195,15 @@ fn two_sharers_release_and_one_waits() {
         Fault::None,
         |world| {
             let requests = three(world);
-            assert!(world.try_lock(0, requests[0], Mode::S) && world.try_lock(1, requests[1], Mode::S));
+            assert!(world.try_lock(0, requests[0], KeyMode::S) && world.try_lock(1, requests[1], KeyMode::S));
             requests
         },
         &[
             |world, requests| world.release(requests[0]),
             |world, requests| world.release(requests[1]),
-            |world, requests| world.lock(2, requests[2], Mode::X),
+            |world, requests| world.lock(2, requests[2], KeyMode::X),
         ],
-        |world, requests| assert!(world.holds(requests[2], Mode::X), "a lost wake-up"),
+        |world, requests| assert!(world.holds(requests[2], KeyMode::X), "a lost wake-up"),
     );
 }
 
@@ -213,15 +213,16 @@ fn convert_beside_newcomer(fault: Fault) {
         fault,
         |world| {
             let requests = three(world);
-            assert!(world.try_lock(0, requests[0], Mode::S));
+            assert!(world.try_lock(0, requests[0], KeyMode::S));
             requests
         },
         &[
-            |world, requests| world.convert(requests[0], Mode::X),
-            |world, requests| world.try_to_lock(1, requests[1], Mode::S),
+            |world, requests| world.convert(requests[0], KeyMode::X),
+            |world, requests| world.try_to_lock(1, requests[1], KeyMode::S),
         ],
         |world, requests| {
-            let (converted, came) = (world.holds(requests[0], Mode::X), world.holds(requests[1], Mode::S));
+            let (converted, came) =
+                (world.holds(requests[0], KeyMode::X), world.holds(requests[1], KeyMode::S));
             assert!(!(converted && came), "both hold it");
             assert!(converted || came, "a lost wake-up");
         },
@@ -254,15 +255,15 @@ fn a_waiter_that_leaves_and_one_that_comes() {
         Fault::None,
         |world| {
             let requests = three(world);
-            assert!(world.try_lock(0, requests[0], Mode::S));
-            world.lock(1, requests[1], Mode::X);
+            assert!(world.try_lock(0, requests[0], KeyMode::S));
+            world.lock(1, requests[1], KeyMode::X);
             requests
         },
         &[
             |world, requests| assert_eq!(world.withdraw(requests[1]), Withdrawn::Gone),
-            |world, requests| world.lock(2, requests[2], Mode::S),
+            |world, requests| world.lock(2, requests[2], KeyMode::S),
         ],
-        |world, requests| assert!(world.holds(requests[2], Mode::S), "a lost wake-up"),
+        |world, requests| assert!(world.holds(requests[2], KeyMode::S), "a lost wake-up"),
     );
 }
 
@@ -279,11 +280,11 @@ fn a_chain_is_emptied_beside_a_newcomer() {
         },
         &[
             |world, _| world.bucket.alone(|queue| queue.list.clean(&world.requests)),
-            |world, requests| assert!(world.try_lock(1, requests[1], Mode::X)),
+            |world, requests| assert!(world.try_lock(1, requests[1], KeyMode::X)),
         ],
         |world, requests| {
-            assert!(world.holds(requests[1], Mode::X));
-            assert!(!world.try_lock(2, requests[2], Mode::S), "it is found");
+            assert!(world.holds(requests[1], KeyMode::X));
+            assert!(!world.try_lock(2, requests[2], KeyMode::S), "it is found");
         },
     );
 }
@@ -298,7 +299,7 @@ fn recycle_beside_look(fault: Fault) {
             let used = [0, 1].map(|_| free.take(&world.requests, 0, |_| {}).unwrap());
             let requests = [used[0], world.take(1), world.take(2)];
             for request in used {
-                assert!(world.try_lock(0, request, Mode::S));
+                assert!(world.try_lock(0, request, KeyMode::S));
                 world.release(request);
             }
             requests
@@ -309,12 +310,12 @@ fn recycle_beside_look(fault: Fault) {
                 if world.requests.recycle() > 0 {
                     // At once it is used for another name.
                     let reused = FreeRequests::new(SlotId(0)).take(&world.requests, 0, |_| {}).unwrap();
-                    world.requests.get(reused).set(ELSEWHERE, SlotId(0), Modes::held(Mode::X));
+                    world.requests.get(reused).set(ELSEWHERE, SlotId(0), Modes::held(KeyMode::X));
                 }
             },
             |world, requests| {
                 let staging = world.requests.staging();
-                world.requests.get(requests[1]).set(NAME, SlotId(1), Modes::claim(Mode::S));
+                world.requests.get(requests[1]).set(NAME, SlotId(1), Modes::claim(KeyMode::S));
                 if !has(Fault::Look) {
                     staging.begin_look(SlotId(1));
                 }

@@ -12,7 +12,7 @@ use foreshore_env::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
-use crate::mode::Mode;
+use crate::mode::KeyMode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
 use crate::request::{FreeRequests, Modes, RequestIndex, SEGMENT};
@@ -76,7 +76,7 @@ impl<'a> User<'a> {
         User { table, slots, slot: SlotId(slot), free, held: Vec::new() }
     }
 
-    fn lock(&mut self, name: LockName, mode: Mode) -> Result<bool, LockError> {
+    fn lock(&mut self, name: LockName, mode: KeyMode) -> Result<bool, LockError> {
         let request = self.table.take_request(&mut self.free, self.held.len())?;
         let granted = self.table.try_request(self.slots, name, self.slot, request, mode).is_some();
         if granted {
@@ -108,9 +108,9 @@ fn chains_are_cleaned_by_those_who_come_along() {
     let (mut reader, mut writer) = (User::new(&table, &slots, 0), User::new(&table, &slots, 1));
     let mut longest = 0;
     for _ in 0..1000 {
-        assert!(reader.lock(name(1), Mode::S).unwrap());
+        assert!(reader.lock(name(1), KeyMode::S).unwrap());
         // Refused, and of no consequence.
-        assert!(!writer.lock(name(1), Mode::X).unwrap());
+        assert!(!writer.lock(name(1), KeyMode::X).unwrap());
         longest = longest.max(length(&table, name(1)));
         reader.release();
     }
@@ -126,13 +126,13 @@ fn an_idle_old_transaction_pins_only_what_it_holds() {
     let (table, slots) = (staged(1_000_000), Slots::new());
     let mut old = User::new(&table, &slots, 0);
     for number in 0..10 {
-        assert!(old.lock(name(number), Mode::X).unwrap());
+        assert!(old.lock(name(number), KeyMode::X).unwrap());
     }
     let mut random = Xorshift::new(1);
     let mut others: Vec<User<'_>> = (1..5).map(|slot| User::new(&table, &slots, slot)).collect();
     for round in 0..100_000 {
         let other = &mut others[round % 4];
-        other.lock(name(10 + random.below(500)), Mode::S).unwrap();
+        other.lock(name(10 + random.below(500)), KeyMode::S).unwrap();
         if round % 7 == 0 {
             other.release();
         }
@@ -140,7 +140,7 @@ fn an_idle_old_transaction_pins_only_what_it_holds() {
     // 16 before the first sweep, and then as many as are in the slots' hands.
     let (allocated, _) = table.requests().segments_allocated();
     assert!(allocated <= 24, "{allocated} segments for 100,000 locks");
-    assert!(!others[0].lock(name(3), Mode::S).unwrap(), "the old locks hold");
+    assert!(!others[0].lock(name(3), KeyMode::S).unwrap(), "the old locks hold");
     others.iter_mut().for_each(User::release);
     old.release();
     assert!(table.is_empty());
@@ -165,7 +165,7 @@ fn who_needs_requests_sweeps_as_many_buckets_as_a_segment_has_requests() {
             table.sweep(buckets);
         };
         let request = free.take(table.requests(), 0, sweep).unwrap();
-        assert!(table.try_request(&slots, name(number), SlotId(0), request, Mode::S).is_some());
+        assert!(table.try_request(&slots, name(number), SlotId(0), request, KeyMode::S).is_some());
         table.release(&slots, name(number), request, None);
     }
     let swept = swept.into_inner();
@@ -184,7 +184,7 @@ fn a_look_that_stands_still_uses_the_memory_up_and_gives_it_back() {
     table.requests().staging().begin_look(looker);
     let mut locks = 0_u64;
     let refused = loop {
-        match user.lock(name(locks % 50), Mode::S) {
+        match user.lock(name(locks % 50), KeyMode::S) {
             Ok(_) => user.release(),
             Err(error) => break error,
         }
@@ -195,7 +195,7 @@ fn a_look_that_stands_still_uses_the_memory_up_and_gives_it_back() {
     assert_eq!(locks, 2 * (1024 + 1) * 256);
     table.requests().staging().end_look(looker);
     for _ in 0..locks {
-        user.lock(name(1), Mode::S).unwrap();
+        user.lock(name(1), KeyMode::S).unwrap();
         user.release();
     }
     assert!(table.is_empty());
@@ -208,15 +208,15 @@ fn a_request_that_was_recycled_is_not_given_back() {
     let (table, slots) = (staged(1_000_000), Slots::new());
     let users = [0, 1, 2].map(|slot| User::new(&table, &slots, slot));
     let [mut owner, mut holder, mut other] = users;
-    assert!(holder.lock(name(1), Mode::X).unwrap());
+    assert!(holder.lock(name(1), KeyMode::X).unwrap());
     for number in 2..=SEGMENT as u64 {
-        assert!(owner.lock(name(number), Mode::S).unwrap());
+        assert!(owner.lock(name(number), KeyMode::S).unwrap());
     }
     owner.release();
     let (requests, mut last) = (table.requests(), table.take_request(&mut owner.free, 0).unwrap());
-    assert!(table.try_request(&slots, name(1), SlotId(0), last, Mode::S).is_none());
+    assert!(table.try_request(&slots, name(1), SlotId(0), last, KeyMode::S).is_none());
     // Its place at the end of the chain.
-    assert!(!other.lock(name(1), Mode::S).unwrap());
+    assert!(!other.lock(name(1), KeyMode::S).unwrap());
     table.sweep(0..BUCKETS);
     assert!(requests.recycle() > 0, "its segment is free");
     owner.free.give(requests, last);
@@ -254,7 +254,7 @@ fn recycling_beside_looks() {
                     // In order, one name once.
                     for number in 0..NAMES {
                         let exclusive = random.below(4) == 0;
-                        let mode = if exclusive { Mode::X } else { Mode::S };
+                        let mode = if exclusive { KeyMode::X } else { KeyMode::S };
                         if random.below(4) == 0 && user.lock(name(number), mode).unwrap() {
                             // A reader counts 1, a writer 1000.
                             let own = if exclusive { 1000 } else { 1 };
@@ -321,7 +321,7 @@ fn preallocator_works_and_ends() {
     let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
     for number in 0..10_000_u32 {
         let key = KeyRef::Key(&number.to_be_bytes());
-        owner.acquire(foreshore_base::TableId(16), key, Mode::X, &WaitPolicy::default()).unwrap();
+        owner.acquire(foreshore_base::TableId(16), key, KeyMode::X, &WaitPolicy::default()).unwrap();
     }
     until_ready(4);
     let signal = Arc::clone(manager.table.requests().signal().unwrap());
@@ -344,9 +344,9 @@ fn claim_passes_a_wait() {
     let begin = |txn| manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap();
     let (mut holder, mut waiter) = (begin(1), begin(2));
     for owner in [&mut holder, &mut waiter] {
-        owner.acquire(table, key, Mode::S, &wait).unwrap();
+        owner.acquire(table, key, KeyMode::S, &wait).unwrap();
     }
-    assert!(!waiter.ask(table, key, Mode::X, &wait).unwrap());
+    assert!(!waiter.ask(table, key, KeyMode::X, &wait).unwrap());
     assert!(!waiter.look(&wait).unwrap());
 
     let slot = SlotId(100);
@@ -354,7 +354,7 @@ fn claim_passes_a_wait() {
     let request = manager.table.take_request(&mut free, 0).unwrap();
     let requests = manager.table.requests();
     let name = manager.name(table, key).unwrap();
-    requests.get(request).set(name, slot, Modes::claim(Mode::S));
+    requests.get(request).set(name, slot, Modes::claim(KeyMode::S));
     let Queues::Staged(staged) = &manager.table.queues else { unreachable!("made to be staged") };
     staged.buckets.of(name).queue.list.push(requests, request);
     thread::sleep(Duration::from_millis(20));
