@@ -101,7 +101,8 @@ pub enum StorageError {
         used_bytes: u64,
         /// The cap, or what work may fill with the space that there is.
         capacity_bytes: u64,
-        /// The cap is not reached, but there is no space on the disk, or for the moment no file can be opened to take it.
+        /// The cap is not reached, but there is no space on the disk, or for the moment no file can be opened to take
+        /// it.
         disk_is_full: bool,
     },
     /// Every frame of the buffer pool is in use.

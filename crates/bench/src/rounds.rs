@@ -30,8 +30,8 @@ pub fn turns(count: usize, round: usize) -> Vec<usize> {
     places
 }
 
-/// Measures the cells in so many rounds, in which they take turns. `progress` is told how many measurements are done, of
-/// how many.
+/// Measures the cells in so many rounds, in which they take turns. `progress` is told how many measurements are done,
+/// of how many.
 pub(crate) fn in_turns<C>(
     cells: &mut [C],
     rounds: usize,

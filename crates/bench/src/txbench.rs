@@ -328,7 +328,8 @@ mod tests {
         UPDATED.set(row, updates);
     }
 
-    /// None said that it only reads, so that `reads=unlocked` changed nothing here, and stood in the report all the same.
+    /// None said that it only reads, so that `reads=unlocked` changed nothing here, and stood in the report all the
+    /// same.
     #[test]
     fn those_that_only_read_say_so() {
         let mut worker = Txbench::new(OPTIONS).unwrap().worker(0, 1, 1);

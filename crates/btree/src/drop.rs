@@ -151,8 +151,8 @@ impl BTree {
         Err(damaged(tree.root, LOOP))
     }
 
-    /// Deletes the last chunks of a long value of a tree that is being taken apart: of its first `left`, or of all of it
-    /// where that is `None`; in the name of `session`, which must end before the next part. Gives how many are left;
+    /// Deletes the last chunks of a long value of a tree that is being taken apart: of its first `left`, or of all of
+    /// it where that is `None`; in the name of `session`, which must end before the next part. Gives how many are left;
     /// `None` if it is gone already. All long values of a leaf, or one alone, may be more than the log has room for.
     pub fn delete_long_value(
         &self,

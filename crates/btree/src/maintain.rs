@@ -27,8 +27,8 @@ type Fences = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have
-    /// to wait for a latch or for room in the log, and changes no leaf that the session has remembered. Whether the leaf
-    /// was merged with another.
+    /// to wait for a latch or for room in the log, and changes no leaf that the session has remembered. Whether the
+    /// leaf was merged with another.
     pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         let is_due = self.purge_leaf(session, target, Zeal::Pass)?;
         if is_due { self.merge(session, target, 0, Zeal::Pass) } else { Ok(false) }

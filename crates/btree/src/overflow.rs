@@ -242,8 +242,8 @@ impl<'a> Tree<'a> {
         self.delete_chunks(session, reference, 0..reference.chunks())
     }
 
-    /// Deletes a part of the chunks of a long value to which nothing refers any more, and that goes bit by bit: the last
-    /// ones of its first `left`, or of all that are there. Gives how many are left; `None` if there were none.
+    /// Deletes a part of the chunks of a long value to which nothing refers any more, and that goes bit by bit: the
+    /// last ones of its first `left`, or of all that are there. Gives how many are left; `None` if there were none.
     pub(crate) fn delete_part(
         &self,
         session: &mut impl Session,

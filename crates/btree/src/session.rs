@@ -58,9 +58,9 @@ pub trait Session {
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool;
 
-    /// Whether ghosts, and slack of records, without requests may leave a leaf whose LSN is `leaf`: false if a delete or
-    /// a shorter value that can still be taken back might have no requests, because a lock on more than a key covers it,
-    /// and might be in that leaf (BTREE-14, BTREE-16). Allowed under a latch.
+    /// Whether ghosts, and slack of records, without requests may leave a leaf whose LSN is `leaf`: false if a delete
+    /// or a shorter value that can still be taken back might have no requests, because a lock on more than a key covers
+    /// it, and might be in that leaf (BTREE-14, BTREE-16). Allowed under a latch.
     #[inline]
     fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
         let _ = (table, leaf);
@@ -168,8 +168,8 @@ pub trait Session {
         Ok(())
     }
 
-    /// Asked when something was read under a lock, or is absent and needs none, before it is shown: whether what was read
-    /// without locks still is as it was, so that the one was there beside the other.
+    /// Asked when something was read under a lock, or is absent and needs none, before it is shown: whether what was
+    /// read without locks still is as it was, so that the one was there beside the other.
     ///
     /// # Errors
     /// [`LockError::StaleReads`] when it is not.

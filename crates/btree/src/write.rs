@@ -73,8 +73,8 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = None;
         loop {
-            // True at the version of the leaf, so that a finger which is there at that version is on this key. It counts
-            // only if the page can be latched as it was.
+            // True at the version of the leaf, so that a finger which is there at that version is on this key. It
+            // counts only if the page can be latched as it was.
             let by_finger = self.place_at_finger(session, key, verb);
             let (landing, seen) = match by_finger {
                 Some(found) => found,

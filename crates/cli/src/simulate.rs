@@ -230,8 +230,8 @@ struct MachineArgs {
     /// How long the old owner of a cache line keeps hitting it, in percent of a transfer [default: the machine's].
     #[arg(long, global = true, value_name = "P", value_parser = clap::value_parser!(u64).range(..=100))]
     retention: Option<u64>,
-    /// The cost of what is remote, in percent of the machine's: of everything beyond a core's own socket, and beyond its
-    /// cluster where a socket has several (niagara32, epyc2x96, gnr2x128, mesh1024).
+    /// The cost of what is remote, in percent of the machine's: of everything beyond a core's own socket, and beyond
+    /// its cluster where a socket has several (niagara32, epyc2x96, gnr2x128, mesh1024).
     #[arg(long, global = true, value_name = "P", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(..=10_000))]
     remote: u64,

@@ -37,8 +37,8 @@ pub enum OpenMode {
     CreateNew,
 }
 
-/// Whether an error of opening a file says that, for the moment, neither this process nor perhaps any other can open one
-/// more: nothing has happened then.
+/// Whether an error of opening a file says that, for the moment, neither this process nor perhaps any other can open
+/// one more: nothing has happened then.
 pub fn is_out_of_files(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }

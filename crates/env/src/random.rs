@@ -49,8 +49,8 @@ mod tests {
 
     use super::seed;
 
-    /// Forks of one thread drew the same seeds, one after the other: of two that made a database each, both had the same
-    /// identity, and the file of one passed for that of the other.
+    /// Forks of one thread drew the same seeds, one after the other: of two that made a database each, both had the
+    /// same identity, and the file of one passed for that of the other.
     #[test]
     fn forks_of_one_thread_draw_different_seeds() {
         let directory = tempfile::tempdir().unwrap();

@@ -168,8 +168,8 @@ pub fn simulate<R: Clone>(settings: &Settings, main: impl FnOnce() -> R) -> Resu
     simulate_watched(settings, main, &mut |_| ())
 }
 
-/// As [`simulate`]; `watch` is told the virtual time since the beginning every 100 µs of it, or later where nobody's turn
-/// ends sooner. It is called outside of the machine, which does not notice.
+/// As [`simulate`]; `watch` is told the virtual time since the beginning every 100 µs of it, or later where nobody's
+/// turn ends sooner. It is called outside of the machine, which does not notice.
 ///
 /// # Errors
 /// As [`simulate`].

@@ -80,8 +80,8 @@ fn turns_replay() {
 }
 
 /// ENV-9. Sleeping while nothing changes is no other machine: waits by `spin_until` and waits that run every round come
-/// to the same times and counts, whatever is stored or changed under the latch, whether it is given back by a store or by
-/// a change, and whether there are cores for all threads or not. The rounds end, too.
+/// to the same times and counts, whatever is stored or changed under the latch, whether it is given back by a store or
+/// by a change, and whether there are cores for all threads or not. The rounds end, too.
 #[test]
 fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
     const ROUNDS: u64 = 60;

@@ -28,8 +28,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::BackupStopped`] if it kept more than a quarter of what the log may hold
-    /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need, or so much that
-    /// others had no room;
+    /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need, or so much
+    /// that others had no room;
     /// [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the
     /// database itself, under whatever name, or is not empty, or somebody else is making something there;
     /// [`Error::Busy`] if a compaction cuts the file for a minute; [`Error::DiskFull`]; [`Error::Closed`],

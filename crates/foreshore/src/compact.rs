@@ -68,14 +68,13 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does, or the log has
-    /// no room for as long;
-    /// [`Error::Busy`] when a backup or another compaction takes as long, or waits for this one because it calls it;
-    /// [`Error::LogFull`] while others need all of the log; [`Error::ReadOnly`]; as any transaction that writes,
-    /// [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`] if the data file is as large as it may be,
-    /// [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`], [`Error::Io`],
-    /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays done, and is
-    /// sound.
+    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does, or the log
+    /// has no room for as long; [`Error::Busy`] when a backup or another compaction takes as long, or waits for this
+    /// one because it calls it; [`Error::LogFull`] while others need all of the log; [`Error::ReadOnly`]; as any
+    /// transaction that writes, [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`] if the data file is
+    /// as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`],
+    /// [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays
+    /// done, and is sound.
     pub fn compact(&self) -> Result<CompactReport> {
         self.compact_with(|_| ControlFlow::Continue(()))
     }

@@ -318,9 +318,9 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
-    /// [`Error::Busy`], at once, if prepared transactions wait for a decision when it begins (one that is prepared later
-    /// is waited for, as those who write), or if a compaction cuts the file for a minute; what [`Database::begin`] fails
-    /// with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
+    /// [`Error::Busy`], at once, if prepared transactions wait for a decision when it begins (one that is prepared
+    /// later is waited for, as those who write), or if a compaction cuts the file for a minute; what
+    /// [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
         nested::at_most(VERIFY_WAIT, |wait| self.verify_within(wait))
     }

@@ -227,9 +227,9 @@ pub enum Error {
         /// What it takes.
         expected: String,
     },
-    /// There is no space on the disk, or none for this user (a quota, or a limit on the size of files), or the log needs
-    /// another file and for the moment none can be opened. The operation is undone. What has begun can end, and the
-    /// database can be read, closed and opened; changes are accepted again as soon as there is space.
+    /// There is no space on the disk, or none for this user (a quota, or a limit on the size of files), or the log
+    /// needs another file and for the moment none can be opened. The operation is undone. What has begun can end, and
+    /// the database can be read, closed and opened; changes are accepted again as soon as there is space.
     ///
     /// Where a file would grow beyond such a limit (`ulimit -f`), the system ends the process by the signal `SIGXFSZ`,
     /// but for one that ignores or catches it: a program that wants this error there has to, as `foreshore` does.
@@ -253,9 +253,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Stored bytes are not what was written.
-    #[error(
-        "database {}: {site} is damaged: {detail}; run `foreshore verify` and restore a backup", path.display()
-    )]
+    #[error("database {}: {site} is damaged: {detail}; run `foreshore verify` and restore a backup", path.display())]
     Corrupted {
         /// The database.
         path: PathBuf,

@@ -176,8 +176,8 @@
 //! [`limits`] has the limits of what is stored, [`Options`] those of itself; reaching one is an error.
 //!
 //! **Prefixes.** Keys that begin alike lie together: strings with the same beginning, and tuples with the same first
-//! fields. A [`Prefix`] stands for all of them, wherever a range of keys is asked for ([`KeyRange`]): to read, to count,
-//! to remove, in a plan.
+//! fields. A [`Prefix`] stands for all of them, wherever a range of keys is asked for ([`KeyRange`]): to read, to
+//! count, to remove, in a plan.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};

@@ -162,8 +162,8 @@ pub struct Options {
     /// How many bytes of locks (72 for each) a transaction may have before the same is tried for the table on which it
     /// has most, of those that it has not locked so yet; 0 for never. Default: 16 MiB.
     pub escalation_bytes: usize,
-    /// The most locks that one transaction may hold; one that was prepared before the database was opened may have more.
-    /// Default: 1,000,000.
+    /// The most locks that one transaction may hold; one that was prepared before the database was opened may have
+    /// more. Default: 1,000,000.
     pub max_locks_per_transaction: usize,
     /// The most locks that all transactions may hold together, beyond the 256 that each of them is sure of; rounded up
     /// to a multiple of 256, in which they are handed out. Those of transactions that were prepared before the database
@@ -175,8 +175,8 @@ pub struct Options {
     pub isolation: Isolation,
     /// How [`Database::transact`](crate::Database::transact) reads, unless the call says otherwise. Transactions that
     /// are planned, and those of [`Database::begin`](crate::Database::begin), read under locks. With another lock table
-    /// than the latched one, [`ReadMode::Hybrid`] reads only pages without locks that nobody has changed lately: under a
-    /// mutex it cannot be seen whether a key is locked, and in the staged table a lock is seen for a while after its
+    /// than the latched one, [`ReadMode::Hybrid`] reads only pages without locks that nobody has changed lately: under
+    /// a mutex it cannot be seen whether a key is locked, and in the staged table a lock is seen for a while after its
     /// release. Default: locking.
     pub read_mode: ReadMode,
     /// How [`Database::transact`](crate::Database::transact) gets its locks, unless the call says otherwise. Default:

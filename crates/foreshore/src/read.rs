@@ -29,8 +29,8 @@ impl Database {
     ///
     /// What it reads beyond some 2 MiB of leaves (256), values that do not fit a leaf (above 1,792 bytes), and tables
     /// in which it met many changes are locked as by any transaction, so that a long one keeps writers waiting, and may
-    /// fail with [`Error::TooManyLocks`](crate::Error::TooManyLocks). Whoever is going to read most of a large table locks
-    /// it first ([`ReadTransaction::lock_table`]).
+    /// fail with [`Error::TooManyLocks`](crate::Error::TooManyLocks). Whoever is going to read most of a large table
+    /// locks it first ([`ReadTransaction::lock_table`]).
     ///
     /// It is as serializable as one of [`Database::transact`]. What `body` was given belongs together, though not what
     /// it was given in two runs; what it returned is committed once this returns, and durable, and so guaranteed, if
@@ -252,10 +252,10 @@ impl ReadTransaction<'_> {
         self.tx.last(table)
     }
 
-    /// Locks a whole table as [`TableLock::Shared`] does: others may read it, and whoever would change it waits until this
-    /// transaction has ended. From there on it reads with locks: of this table it needs none on keys, those of others it
-    /// locks one by one. Call it before the first read, so that nothing that was read is changed while it waits for the
-    /// table.
+    /// Locks a whole table as [`TableLock::Shared`] does: others may read it, and whoever would change it waits until
+    /// this transaction has ended. From there on it reads with locks: of this table it needs none on keys, those of
+    /// others it locks one by one. Call it before the first read, so that nothing that was read is changed while it
+    /// waits for the table.
     ///
     /// # Errors
     /// As [`Transaction::lock_table`].

@@ -204,9 +204,9 @@ impl<R> Submitted<R> {
         self.cell.result(ended).map_err(WaitError::Failed)
     }
 
-    /// Cancels it if none of the threads has begun it: then it is not run, the queue has room for another one, the handle
-    /// says [`Error::Cancelled`], and what its body has captured is dropped here. Whether that is so. One that has been
-    /// begun goes on: its body may give a [`CancelHandle`](crate::CancelHandle) of it to others
+    /// Cancels it if none of the threads has begun it: then it is not run, the queue has room for another one, the
+    /// handle says [`Error::Cancelled`], and what its body has captured is dropped here. Whether that is so. One that
+    /// has been begun goes on: its body may give a [`CancelHandle`](crate::CancelHandle) of it to others
     /// ([`Transaction::cancel_handle`]), and [`TransactOptions::deadline`] bounds how long it waits.
     ///
     /// ```

@@ -48,34 +48,37 @@ pub use waiting::CancelHandle;
 ///
 /// After these the transaction can only be rolled back, and nothing of it is committed:
 /// - [`Error::Deadlock`]: it would have had to wait for a lock, or waited for one, and had to give way, as
-///   [`Options::deadlock_policy`](crate::Options::deadlock_policy) says. Later operations give [`Error::TransactionFailed`].
-/// - [`Error::PlanMiss`], of a planned transaction: it touched what is not in its plan while others have it locked. Later operations give
+///   [`Options::deadlock_policy`](crate::Options::deadlock_policy) says. Later operations give
 ///   [`Error::TransactionFailed`].
-/// - [`Error::StaleReads`], under [`ReadMode::Hybrid`](crate::ReadMode::Hybrid): others have changed what it has read without locks. Later
-///   operations give [`Error::TransactionFailed`].
-/// - [`Error::LogHeld`], under [`LogFullPolicy::EndOldest`](crate::LogFullPolicy::EndOldest): the log is full, and it was ended because it
-///   needs most of it. Later operations give the same.
+/// - [`Error::PlanMiss`], of a planned transaction: it touched what is not in its plan while others have it locked.
+///   Later operations give [`Error::TransactionFailed`].
+/// - [`Error::StaleReads`], under [`ReadMode::Hybrid`](crate::ReadMode::Hybrid): others have changed what it has read
+///   without locks. Later operations give [`Error::TransactionFailed`].
+/// - [`Error::LogHeld`], under [`LogFullPolicy::EndOldest`](crate::LogFullPolicy::EndOldest): the log is full, and it
+///   was ended because it needs most of it. Later operations give the same.
 /// - [`Error::Cancelled`]: somebody has used its [`CancelHandle`]. Later operations give the same.
 ///
 /// After these it may go on:
-/// - [`Error::LockTimeout`]: it waited for a lock, for a page that others work on, or for room in memory, until its deadline
-///   ([`Transaction::set_deadline`]); or for a lock as long as one wait may take ([`Transaction::set_lock_timeout`]).
+/// - [`Error::LockTimeout`]: it waited for a lock, for a page that others work on, or for room in memory, until its
+///   deadline ([`Transaction::set_deadline`]); or for a lock as long as one wait may take
+///   ([`Transaction::set_lock_timeout`]).
 /// - [`Error::WouldBlock`]: it would have had to wait for a lock, and is not to ([`Transaction::set_no_wait`]).
 /// - [`Error::TooManyLocks`]: it has as many as one transaction may have, or all together have as many as there may be
-///   ([`Options::max_locks_per_transaction`](crate::Options::max_locks_per_transaction), [`Options::max_locks`](crate::Options::max_locks)).
+///   ([`Options::max_locks_per_transaction`](crate::Options::max_locks_per_transaction),
+///   [`Options::max_locks`](crate::Options::max_locks)).
 /// - [`Error::PartitionerPanicked`]: the caller's partitioner did, when it was asked about a key.
-/// - [`Error::NoSuchTable`]: the table was dropped meanwhile; or there is none, and none is made, because the database was opened read-only
-///   or [`TableDefinition::encoded`] does not say of which types.
+/// - [`Error::NoSuchTable`]: the table was dropped meanwhile; or there is none, and none is made, because the database
+///   was opened read-only or [`TableDefinition::encoded`] does not say of which types.
 /// - [`Error::TypeMismatch`]: the table has other types.
 /// - [`Error::PoolExhausted`]: for ten seconds there was no room in memory for a page.
 /// - [`Error::Corrupted`], [`Error::Io`]: a page that is needed is damaged, or cannot be read.
 ///
 /// The first use of a table makes it, by a transaction of its own that writes and commits durably. The operation then
 /// fails with what that fails with, too, and this transaction may go on: [`Error::LimitExceeded`] for the name, for the
-/// names of the types, or because there are as many tables as there may be; [`Error::TooManyTransactions`], if that many
-/// are open for ten seconds, or until the deadline (at once with [`Transaction::set_no_wait`], and where all of them
-/// wait to make tables); those above; [`Error::LogFull`] and [`Error::DiskFull`]; and [`Error::OutcomeUnknown`] if the
-/// log fails before it is known whether the table is there.
+/// names of the types, or because there are as many tables as there may be; [`Error::TooManyTransactions`], if that
+/// many are open for ten seconds, or until the deadline (at once with [`Transaction::set_no_wait`], and where all of
+/// them wait to make tables); those above; [`Error::LogFull`] and [`Error::DiskFull`]; and [`Error::OutcomeUnknown`] if
+/// the log fails before it is known whether the table is there.
 ///
 /// After these nobody can use the database any more, or not in this process: [`Error::Closed`], [`Error::Poisoned`],
 /// [`Error::Forked`].
@@ -83,10 +86,12 @@ pub use waiting::CancelHandle;
 /// # Errors of every change
 /// An operation that writes fails with these besides, and the transaction may go on:
 /// - [`Error::ReadOnly`]: the database was opened to be read.
-/// - [`Error::LogFull`]: open transactions need as much of the log as work may fill, and for a second, or until the deadline, nobody has made
-///   room; at once with [`Transaction::set_no_wait`], and where this transaction needs most of it.
+/// - [`Error::LogFull`]: open transactions need as much of the log as work may fill, and for a second, or until the
+///   deadline, nobody has made room; at once with [`Transaction::set_no_wait`], and where this transaction needs most
+///   of it.
 /// - [`Error::DiskFull`]: there is no space for the data file or the log to grow.
-/// - [`Error::LimitExceeded`]: the data file, or the tree of the table, is as large as it may be ([`limits`](crate::limits)).
+/// - [`Error::LimitExceeded`]: the data file, or the tree of the table, is as large as it may be
+///   ([`limits`](crate::limits)).
 #[derive(Debug)]
 pub struct Transaction {
     // Before `database`: rolled back while the database is surely there.
@@ -104,8 +109,8 @@ pub struct Transaction {
 }
 
 /// When a transaction began, or the one in whose place it did; the smaller of two counts as the older. That of a reader
-/// without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)) may be smaller than those of some that began before it.
-/// Made by [`Transaction::age`].
+/// without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)) may be smaller than those of some that began before
+/// it. Made by [`Transaction::age`].
 ///
 /// It says something among the transactions of its database until that is closed, and is no secret and no lock: any
 /// number of transactions may have it. Those that get it though they are no repetition only make others give way more

@@ -17,9 +17,9 @@ pub struct ValueDecodeError {
 /// A type whose values can be stored. `Owned` is what a read returns (`String` for `&str`).
 ///
 /// Implemented for integers, floats, `bool`, `()`, `&str`, `&[u8]`, `[u8; N]`, `Option`s and tuples of two to eight of
-/// these, or of tuples; `String` is stored as `&str` is, and `Vec<u8>` as `&[u8]` is, under the same name. In a table of
-/// `&str` a `String` is written by `as_str()`, in one of `&[u8]` a `Vec<u8>` by `as_slice()`. For anything else, store
-/// bytes in the encoding of your choice, or implement it:
+/// these, or of tuples; `String` is stored as `&str` is, and `Vec<u8>` as `&[u8]` is, under the same name. In a table
+/// of `&str` a `String` is written by `as_str()`, in one of `&[u8]` a `Vec<u8>` by `as_slice()`. For anything else,
+/// store bytes in the encoding of your choice, or implement it:
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -74,7 +74,8 @@ pub trait Value {
         self.encode(out);
     }
 
-    /// What [`Value::encode`] appends, where the value holds it as it is: then nothing is copied. The default is `None`.
+    /// What [`Value::encode`] appends, where the value holds it as it is: then nothing is copied. The default is
+    /// `None`.
     fn as_encoded(&self) -> Option<&[u8]> {
         None
     }

@@ -93,8 +93,8 @@ impl Sample {
     }
 
     /// A database whose process died during a compaction, and whose log has records of nearly all kinds: appends with
-    /// one that was taken back, nodes that were merged, moved and freed, two transactions that are prepared, and one that
-    /// was never committed. Its one state is what is there when both prepared ones are rolled back.
+    /// one that was taken back, nodes that were merged, moved and freed, two transactions that are prepared, and one
+    /// that was never committed. Its one state is what is there when both prepared ones are rolled back.
     pub fn of_many_kinds() -> Sample {
         let (disk, db) = made();
         let _undecided = eventful(&db).expect("a sound disk");

@@ -140,8 +140,8 @@ loom::lazy_static! {
 ///
 /// - `validate` runs under the space's mutex, and the thread sleeps only if it answers `true`. It must not park, unpark
 ///   or wait.
-/// - `look` runs without any mutex, once when the thread is in the queue and then about every 10 ms; `false` gives up. If
-///   it panics, the thread leaves the queue, and a wake-up that has chosen it goes to the next.
+/// - `look` runs without any mutex, once when the thread is in the queue and then about every 10 ms; `false` gives up.
+///   If it panics, the thread leaves the queue, and a wake-up that has chosen it goes to the next.
 ///
 /// [`Parked::Deadline`] and [`Parked::GaveUp`] are only returned when no wake-up had chosen the thread: no wake-up by
 /// [`unpark_one`] is swallowed by somebody who leaves.
@@ -357,8 +357,8 @@ pub(crate) fn sleepers(address: usize) -> usize {
     space(address).lock().iter().filter(|waiter| waiter.address == address).count()
 }
 
-/// The space of an address: the upper bits of a multiplication by the golden ratio (Fibonacci hashing). In models it must
-/// not depend on where the allocator puts things: loom takes it that every run is as the one before.
+/// The space of an address: the upper bits of a multiplication by the golden ratio (Fibonacci hashing). In models it
+/// must not depend on where the allocator puts things: loom takes it that every run is as the one before.
 fn space(address: usize) -> &'static Space {
     if cfg!(foreshore_loom) {
         return &LOT[address & 1];

@@ -3,11 +3,11 @@
 //! LOCK-12: a view stops nobody. It takes the latch of one queue at a time, and copies that queue under it; names,
 //! labels and keys are added afterwards. So this is how consistent views are:
 //!
-//! - The requests on one name are those of one moment. Those on different names are of different moments: a view may show
-//!   a transaction with a lock that it got while the view was made and without one that it gave back meanwhile, and even
-//!   locks on two names that were never held at the same time.
-//! - An edge of [`LockManager::waits`] was true at one moment, and its waiter was in that one wait all the while. Two edges
-//!   may be of different moments: a cycle in them is not for that reason a deadlock.
+//! - The requests on one name are those of one moment. Those on different names are of different moments: a view may
+//!   show a transaction with a lock that it got while the view was made and without one that it gave back meanwhile,
+//!   and even locks on two names that were never held at the same time.
+//! - An edge of [`LockManager::waits`] was true at one moment, and its waiter was in that one wait all the while. Two
+//!   edges may be of different moments: a cycle in them is not for that reason a deadlock.
 //! - Intent locks are what their holders have published.
 
 mod known;

@@ -52,7 +52,8 @@ fn a_slot_keeps_little() {
                 let before = BYTES.load(Ordering::Relaxed);
                 owner.release_some(|name| name.partition(2) == 0, None);
                 owner.release_some(|name| name.partition(2) == 1, None);
-                // The list of requests that come back grows by four bytes for each; a copy of the list of locks would take 2 MiB.
+                // The list of requests that come back grows by four bytes for each; a copy of the list of locks would
+                // take 2 MiB.
                 let taken = BYTES.load(Ordering::Relaxed) - before;
                 assert!(taken < 1 << 20, "to give locks back takes {taken} bytes");
             }

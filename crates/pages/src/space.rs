@@ -80,8 +80,8 @@ pub(crate) struct Space {
     /// Pages in the file, whole extents. Written under `growing`, after the file has grown and its new bitmap page is
     /// there; Release pairs with the Acquire of readers.
     pages: AtomicU64,
-    /// Held by whoever lengthens or cuts the file, ends a compaction or closes the pool: how many pages surely have space
-    /// on the disk.
+    /// Held by whoever lengthens or cuts the file, ends a compaction or closes the pool: how many pages surely have
+    /// space on the disk.
     pub(crate) growing: Mutex<u64>,
     /// Every page surely has. Written under `growing`; relaxed: whoever sees it late asks for space that is there.
     has_no_holes: AtomicBool,
@@ -166,8 +166,8 @@ impl Space {
 
     /// A crash between the growth into a new span and the record that formats its bitmap page leaves a span that
     /// nobody has used: the file is taken to end before it. Earlier versions could leave several, by writing a page
-    /// that they had cut off. But none of the `count` pages that the header page speaks of is forgotten: the bitmap page
-    /// is given that is zeros in their last span.
+    /// that they had cut off. But none of the `count` pages that the header page speaks of is forgotten: the bitmap
+    /// page is given that is zeros in their last span.
     fn forget_unformatted_spans(
         &self,
         file: &dyn DiskFile,
@@ -213,7 +213,8 @@ impl Space {
         bitmap::get(bitmap, u64::from(page.0) % self.span)
     }
 
-    /// Lengthens the file if it still has `seen` pages, and no compaction could make way. On a full disk nothing changes.
+    /// Lengthens the file if it still has `seen` pages, and no compaction could make way. On a full disk nothing
+    /// changes.
     fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let mut reserved = self.growing.lock();
         let pages = self.page_count();
@@ -256,8 +257,8 @@ impl Space {
     }
 
     /// Lengthens the file if it still has `seen` pages, before anybody waits for that; not during a compaction, nor
-    /// while as much is free before its end, beside what shards may have put aside: whoever goes on through the file, and
-    /// frees what lies behind, would have it grow for ever.
+    /// while as much is free before its end, beside what shards may have put aside: whoever goes on through the file,
+    /// and frees what lies behind, would have it grow for ever.
     fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let may_grow = || self.page_count() == seen && !self.map().lock().has_ceiling();
         if !may_grow() || self.has_free(pool, seen - growth(seen), growth(seen) + MOST_PUT_ASIDE)? {
@@ -294,8 +295,9 @@ impl Space {
         Ok(())
     }
 
-    /// Lengthens the file in recovery, so that it has page `id`, which the record at `lsn` writes: growth is made durable
-    /// by checkpoints only. For salvage as far as any record says, since nobody knows how much of a file was cut off.
+    /// Lengthens the file in recovery, so that it has page `id`, which the record at `lsn` writes: growth is made
+    /// durable by checkpoints only. For salvage as far as any record says, since nobody knows how much of a file was
+    /// cut off.
     pub(crate) fn extend_to(&self, pool: &BufferPool, id: PageId, lsn: Lsn) -> Result<()> {
         if u64::from(id.0) < self.page_count() {
             return Ok(());

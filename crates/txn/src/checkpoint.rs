@@ -300,8 +300,8 @@ impl Core {
         self.checkpoint_as(&mut control, true).map(drop)
     }
 
-    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not, and ends the backups
-    /// that would keep it as long as it is (TXN-31); whether it is shorter now.
+    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not, and ends the
+    /// backups that would keep it as long as it is (TXN-31); whether it is shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         self.shorten_log_from(self.log.low_water(), false)
     }

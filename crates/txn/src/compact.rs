@@ -61,7 +61,8 @@ pub struct CompactReport {
     pub dropped_left: u64,
 }
 
-/// Compacts the database; `progress` is told after each slice, and while dropped tables are waited for, and may stop it.
+/// Compacts the database; `progress` is told after each slice, and while dropped tables are waited for, and may stop
+/// it.
 pub(crate) fn compact(
     engine: &Arc<Engine>,
     progress: &mut dyn FnMut(CompactReport) -> ControlFlow<()>,
@@ -304,7 +305,8 @@ impl<'e> Work<'e> {
             let rows = (core.catalog.tree(), key, ROOT_OFFSET);
             match table.tree().relocate_root(&txn.session, compaction, rows) {
                 Ok(moved) => break moved,
-                // A latch, or room in the log, was not to be had in that time: the table is not kept from others for it.
+                // A latch, or room in the log, was not to be had in that time: the table is not kept from others for
+                // it.
                 Err(StorageError::WaitEnded { .. }) => {
                     txn.rollback()?;
                     return Ok(false);

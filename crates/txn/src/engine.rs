@@ -256,8 +256,8 @@ impl Engine {
 
     /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free
     /// ones before, and cuts the file. What others have in use stays where it is. `progress` is told after each of many
-    /// small steps, and may stop it: what was done stays done, and once pages move, the file is cut as far as that goes.
-    /// One at a time; a second one waits for the first, and for a backup that copies pages, a minute at most.
+    /// small steps, and may stop it: what was done stays done, and once pages move, the file is cut as far as that
+    /// goes. One at a time; a second one waits for the first, and for a backup that copies pages, a minute at most.
     ///
     /// # Errors
     /// [`TxnError::Busy`] after that minute, or at once if the thread that calls is itself in the other's `progress`.

@@ -85,7 +85,8 @@ pub enum TxnError {
     /// The cursor is of another transaction.
     #[error("the cursor belongs to another transaction")]
     ForeignCursor,
-    /// The savepoint is of another transaction, or has ended: it was released, or undone by a rollback to an earlier one.
+    /// The savepoint is of another transaction, or has ended: it was released, or undone by a rollback to an earlier
+    /// one.
     #[error(
         "the savepoint is not one of this transaction, or was released, or undone by a rollback to an earlier one"
     )]

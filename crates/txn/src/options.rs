@@ -29,8 +29,8 @@ pub struct EngineOptions {
     /// How nodes of trees are latched by those who read.
     pub latch_mode: LatchMode,
     /// The log's growth after which the background thread takes a checkpoint, without the images of pages, which come
-    /// anew after each checkpoint; with them it is at most an eighth of the log's capacity. Looked at when a transaction
-    /// ends.
+    /// anew after each checkpoint; with them it is at most an eighth of the log's capacity. Looked at when a
+    /// transaction ends.
     pub checkpoint_bytes: u64,
     /// What a recovery after a crash may take: checkpoints come often enough for that, as far as the disk lets them.
     /// Zero: no matter.
@@ -49,8 +49,8 @@ pub struct EngineOptions {
     /// Locks on the keys of one table that a transaction may have before one on the table is tried in their place; 0:
     /// never. It is tried without waiting, and again when there are twice as many.
     pub escalation_locks: usize,
-    /// Bytes of locks that a transaction may have before the same is tried for the table with the most, of those without
-    /// such a lock; 0: never.
+    /// Bytes of locks that a transaction may have before the same is tried for the table with the most, of those
+    /// without such a lock; 0: never.
     pub escalation_bytes: usize,
     /// What is done when the log is full and no checkpoint can shorten it.
     pub log_full: LogFullPolicy,

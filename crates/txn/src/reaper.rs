@@ -67,8 +67,8 @@ pub(crate) fn run(core: &Core) -> Result<bool> {
 }
 
 /// Purges the chunks of long values that were left to it (TXN-43), until somebody wants a checkpoint, or the engine
-/// closes. False: perhaps some are still left, because it was interrupted so, the pages or the log's room were not to be
-/// had, or somebody has the volume.
+/// closes. False: perhaps some are still left, because it was interrupted so, the pages or the log's room were not to
+/// be had, or somebody has the volume.
 fn purge_left(core: &Core) -> bool {
     while !core.life.is_closed() && !core.growth.is_wanted() {
         let mut ids = core.unpurged.take(SLICE);

@@ -32,8 +32,8 @@
 //!   horizon is seen with that `pending` or with what came after it.
 //! - What comes after it is `end_change`: `last`, then `pending` back to idle, both released. The checkpoint loads
 //!   `pending` before `last` (acquire): seeing idle, or the `pending` of a later change, it sees that `last` too.
-//! - Or `release`, which comes after the commit or end record: `last` is cleared before `pending`, so a checkpoint that sees
-//!   neither a covering `pending` nor a cleared `last` read `last` from before, and is told by the changed id to
+//! - Or `release`, which comes after the commit or end record: `last` is cleared before `pending`, so a checkpoint that
+//!   sees neither a covering `pending` nor a cleared `last` read `last` from before, and is told by the changed id to
 //!   read again.
 
 use std::cell::Cell;

@@ -92,8 +92,8 @@ pub(crate) struct Core {
     /// There was no space for more. Written under [`Core::telling_space`] or by the maker of spares, relaxed: it
     /// chooses between two refusals.
     disk_is_full: AtomicBool,
-    /// `OPEN`, `CLOSED` or `POISONED`; only ever grows. Shut under the mutex of `waiting`; a relaxed look behind a claim
-    /// is ordered by the tail (WAL-18).
+    /// `OPEN`, `CLOSED` or `POISONED`; only ever grows. Shut under the mutex of `waiting`; a relaxed look behind a
+    /// claim is ordered by the tail (WAL-18).
     gate: AtomicU8,
     /// The first failure; set before the gate says `POISONED`.
     cause: OnceLock<String>,
@@ -101,8 +101,8 @@ pub(crate) struct Core {
     write_wanted: AtomicBool,
     /// The flusher sleeps until an append wakes it.
     doze: Doze,
-    /// How many wait for room in the ring, or for space on the disk. Changed with `waiting` locked. Relaxed: what is done
-    /// about them is done with that.
+    /// How many wait for room in the ring, or for space on the disk. Changed with `waiting` locked. Relaxed: what is
+    /// done about them is done with that.
     awaiting_room: AtomicUsize,
     /// For how long they have waited, in nanoseconds.
     waited_ns: AtomicU64,

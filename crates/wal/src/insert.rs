@@ -11,7 +11,8 @@
 //!   that acts for it and with which it is ordered. So a thread that sees a tail sees what was stored before the claims
 //!   below it.
 //! - WAL-10, WAL-13, and the ring's size: no claim ends where it may not.
-//! - Nobody who claims waits for a sync; but for the flusher when the ring is full, or until space was taken on the disk.
+//! - Nobody who claims waits for a sync; but for the flusher when the ring is full, or until space was taken on the
+//!   disk.
 
 mod baseline;
 mod compare_exchange;

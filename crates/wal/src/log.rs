@@ -333,8 +333,8 @@ impl Log {
         self.core.poisoned()
     }
 
-    /// Makes everything durable, puts a mark under it, and ends the flusher. Appends fail from now on, but for some that
-    /// have begun, and are made durable, too (WAL-18); reading goes on.
+    /// Makes everything durable, puts a mark under it, and ends the flusher. Appends fail from now on, but for some
+    /// that have begun, and are made durable, too (WAL-18); reading goes on.
     pub fn close(&self) -> Result<()> {
         self.stop(Stop::Flushed);
         self.core.poisoned().map_or(Ok(()), Err)

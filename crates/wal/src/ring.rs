@@ -377,7 +377,8 @@ mod tests {
             }
             ring.copy_out(at, &mut out);
             prop_assert_eq!(ring.published(at), Some(Published { bytes: end - at, ends_segment: false }));
-            prop_assert_eq!(&out[..32], &[first_word].into_iter().chain(header).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()[..]);
+            let head: Vec<u8> = [first_word].into_iter().chain(header).flat_map(u64::to_le_bytes).collect();
+            prop_assert_eq!(&out[..32], &head[..]);
             prop_assert_eq!(&out[32..32 + expected.len()], &expected[..]);
             prop_assert!(out[32 + expected.len()..].iter().all(|&byte| byte == 0));
             ring.write(end, 32, &[4, 5, 6], &[]);

@@ -7,6 +7,7 @@ mod pages;
 mod places;
 mod rules;
 pub(crate) mod sizes;
+mod widths;
 mod words;
 
 use std::fmt;
@@ -47,6 +48,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
         door::check,
         words::check,
         pages::check,
+        widths::check,
         places::check,
         attributes::check,
         rules::check,

@@ -40,8 +40,8 @@ pub struct KeyDecodeError {
 ///
 /// 1. `decode(encode(k)) == k`, and if `a < b`, then `encode(a) < encode(b)` as byte strings.
 /// 2. `decode_inner(encode_inner(k) + rest) == (k, rest)`, whatever comes behind.
-/// 3. If `a < b`, then `encode_inner(a) + x < encode_inner(b) + y`, whatever comes behind. So the encoding of one key is
-///    never the beginning of another's.
+/// 3. If `a < b`, then `encode_inner(a) + x < encode_inner(b) + y`, whatever comes behind. So the encoding of one key
+///    is never the beginning of another's.
 /// 4. What cannot be decoded is an error, never a panic.
 ///
 /// `encode_inner` is `encode` by default, which keeps these laws for types whose encodings all have the same length.

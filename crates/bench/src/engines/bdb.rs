@@ -1,7 +1,7 @@
-//! Berkeley DB 5.3: a B-tree and a write-ahead log, with locks on pages that a transaction keeps until it ends (degree 3).
-//! What is read in a range is locked with its pages, so no record can appear there. Cycles of waits are found whenever
-//! somebody has to wait; the youngest transaction in one runs again. Bodies that only read lock as all others do, or,
-//! if it is asked for, read old versions of pages.
+//! Berkeley DB 5.3: a B-tree and a write-ahead log, with locks on pages that a transaction keeps until it ends
+//! (degree 3). What is read in a range is locked with its pages, so no record can appear there. Cycles of waits are
+//! found whenever somebody has to wait; the youngest transaction in one runs again. Bodies that only read lock as all
+//! others do, or, if it is asked for, read old versions of pages.
 
 mod library;
 

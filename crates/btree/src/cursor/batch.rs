@@ -12,9 +12,9 @@
 //! | the key beyond the far bound | nothing | NS, for the gap above it |
 //! | border to the next leaf, not a key | NS | NS |
 //!
-//! A cursor for changes joins XN to the mode of each record that is there. A ghost it locks as a cursor for reading does
-//! (BTREE-15). One that skips what is locked tries the first few that are there, one after the other, keeps the first that
-//! it gets, and locks no ghost and no gap.
+//! A cursor for changes joins XN to the mode of each record that is there. A ghost it locks as a cursor for reading
+//! does (BTREE-15). One that skips what is locked tries the first few that are there, one after the other, keeps the
+//! first that it gets, and locks no ghost and no gap.
 
 use std::{
     cmp::Ordering,

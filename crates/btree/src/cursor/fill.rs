@@ -201,8 +201,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Locks what it has read, in its order, up to the first lock that is not free, and says which that is. Or the first
-    /// record that is free; then there is none.
+    /// Locks what it has read, in its order, up to the first lock that is not free, and says which that is. Or the
+    /// first record that is free; then there is none.
     fn try_acquire_locks(
         &mut self,
         tree: &Tree<'_>,
@@ -221,7 +221,8 @@ impl Batch {
         Ok(None)
     }
 
-    /// Locks the first record that is free, and keeps it alone; if there is none, all are passed over. Waits for nobody.
+    /// Locks the first record that is free, and keeps it alone; if there is none, all are passed over. Waits for
+    /// nobody.
     fn lock_one(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> Result<()> {
         for index in 0..self.lock_count() {
             let (key, mode) = self.lock(index);

@@ -96,16 +96,20 @@ struct SharedArgs {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     accounts: u32,
     /// Transactions after which a pipeline waits for the disk.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pipeline_length: u32,
     /// How long each side is measured in each round [simulated: 0.1].
-    #[arg(long, value_name = "S", default_value = if cfg!(foreshore_sim) { "0.1" } else { "1" }, value_parser = parse_measured)]
+    #[arg(long, value_name = "S", default_value = if cfg!(foreshore_sim) { "0.1" } else { "1" },
+          value_parser = parse_measured)]
     seconds: Duration,
     /// How long each side runs before it is measured [simulated: 0.02].
-    #[arg(long, value_name = "S", default_value = if cfg!(foreshore_sim) { "0.02" } else { "0.3" }, value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = if cfg!(foreshore_sim) { "0.02" } else { "0.3" },
+          value_parser = parse_seconds)]
     warm_up: Duration,
     /// Rounds in turn; the median counts [simulated: 1].
-    #[arg(long, value_name = "N", default_value_t = if cfg!(foreshore_sim) { 1 } else { 3 }, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = if cfg!(foreshore_sim) { 1 } else { 3 },
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]

@@ -18,10 +18,10 @@ use crate::{
     output::{CliError, judged, line},
 };
 
-/// Transactions of a run, and the absolute locks during each, if nothing else is said. A million by 60 threads, in all 16
-/// combinations, are some twenty billion accesses to shared memory, of which a second simulates some fifteen million. So
-/// few as are simulated show that it works, and what each thread does for the first time counts: for figures give 1,000
-/// for each thread, as experiment 3.2 does.
+/// Transactions of a run, and the absolute locks during each, if nothing else is said. A million by 60 threads, in all
+/// 16 combinations, are some twenty billion accesses to shared memory, of which a second simulates some fifteen
+/// million. So few as are simulated show that it works, and what each thread does for the first time counts: for
+/// figures give 1,000 for each thread, as experiment 3.2 does.
 const TRANSACTIONS: u64 = if cfg!(foreshore_sim) { 10_000 } else { 1_000_000 };
 const ABSOLUTE: &str = if cfg!(foreshore_sim) { "0,10,100,1000" } else { "0,100,1000,10000" };
 

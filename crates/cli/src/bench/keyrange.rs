@@ -1,4 +1,5 @@
-//! `foreshore bench keyrange`: the modes of key-range locks under ranges of a small table (Kimura et al. 2012, Figure 3).
+//! `foreshore bench keyrange`: the modes of key-range locks under ranges of a small table (Kimura et al. 2012,
+//! Figure 3).
 
 use clap::{Args, builder::PossibleValuesParser};
 use foreshore_bench::{TellerRanges, Variant};

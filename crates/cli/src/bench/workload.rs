@@ -30,13 +30,15 @@ pub(crate) enum WorkloadArgs {
 #[command(after_help = examples::TPCC)]
 pub(crate) struct TpccArgs {
     /// Warehouses, about 80 MB each.
-    #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warehouses: u32,
     /// Customers of a district. With fewer than TPC-C has, for tests and simulated machines, it is another benchmark.
     #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(10..=3000))]
     customers: u32,
     /// Items. Fewer than TPC-C has, likewise.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u32).range(20..=100_000))]
     items: u32,
     /// Which of the five transactions run.
     #[arg(long, default_value = "full", value_parser = any_name::<Mix>())]

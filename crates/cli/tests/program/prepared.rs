@@ -26,8 +26,8 @@ fn succeed(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A database that was used with larger limits could not be used at a shell: nothing but `load` and `script` could be told
-/// of others, and what opens it refused it.
+/// A database that was used with larger limits could not be used at a shell: nothing but `load` and `script` could be
+/// told of others, and what opens it refused it.
 #[test]
 fn a_database_with_larger_limits_is_used_like_any_other() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,12 +3,14 @@
 //! Every access to shared memory takes one step of virtual time. After a random number of steps, and whenever a thread
 //! sleeps or spins, another one may be chosen. Three ways to choose:
 //!
-//! - *random*: each thread that can run is as likely as any other; how many steps a turn lasts differs from seed to seed;
-//! - *PCT* (Burckhardt, Kothari, Musuvathi, Nagarakatte, ASPLOS 2010): threads have random priorities, the highest runs,
-//!   and at a few random steps the one that runs becomes the lowest: a bug that needs few such orders is met with a
-//!   known probability. A thread that yields or spins becomes the lowest too, or it would wait for ever. Runs are longer than PCT's: when
-//!   the last of these steps is past, as many are drawn anew;
-//! - *replayed*: the turns of an earlier run, one after the other; what lies beyond them runs in order of thread numbers.
+//! - *random*: each thread that can run is as likely as any other; how many steps a turn lasts differs from seed to
+//!   seed;
+//! - *PCT* (Burckhardt, Kothari, Musuvathi, Nagarakatte, ASPLOS 2010): threads have random priorities, the highest
+//!   runs, and at a few random steps the one that runs becomes the lowest: a bug that needs few such orders is met with
+//!   a known probability. A thread that yields or spins becomes the lowest too, or it would wait for ever. Runs are
+//!   longer than PCT's: when the last of these steps is past, as many are drawn anew;
+//! - *replayed*: the turns of an earlier run, one after the other; what lies beyond them runs in order of thread
+//!   numbers.
 //!
 //! Now and then time leaps, so that deadlines pass while the threads that they belong to are in the middle of
 //! something; and whatever may happen for no reason does, once in a while: a weak exchange fails, a wait for a word

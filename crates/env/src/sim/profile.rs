@@ -1,5 +1,5 @@
-//! What a machine is: its cores, its caches, and what takes how long. The machines themselves are in `machines.rs`, with
-//! the sources of their figures.
+//! What a machine is: its cores, its caches, and what takes how long. The machines themselves are in `machines.rs`,
+//! with the sources of their figures.
 //!
 //! A latency is looked up by the *distance* between two cores: the same cluster (cores that share a cache), the same
 //! socket, one hop, two hops. Times are cycles of the machine's own clock, but for those that are called nanoseconds.
@@ -82,9 +82,9 @@ pub struct Profile {
     pub window: u64,
     /// Whether misses before and behind an atomic change may be under way with its own.
     pub changes_overlap: bool,
-    /// Whether an atomic change holds its line when it is nearly done, and not from its beginning: a core that has asked
-    /// for the line before takes it away until then. (Whoever asks meanwhile finds it changed.) What is taken again and
-    /// again by one core is free most of the time then.
+    /// Whether an atomic change holds its line when it is nearly done, and not from its beginning: a core that has
+    /// asked for the line before takes it away until then. (Whoever asks meanwhile finds it changed.) What is taken
+    /// again and again by one core is free most of the time then.
     pub changes_begin_late: bool,
     /// One pause of a spinning loop.
     pub pause: u64,

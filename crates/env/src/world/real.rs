@@ -265,8 +265,8 @@ pub mod hint {
             match access {
                 // SAFETY: x86-64 has SSE, and a prefetch changes nothing that a program could see.
                 Access::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(place) },
-                // `_MM_HINT_ET0` becomes a prefetch to read, unless the build is for processors that are sure to have this
-                // instruction; those of 64 bits that lack it do nothing.
+                // `_MM_HINT_ET0` becomes a prefetch to read, unless the build is for processors that are sure to have
+                // this instruction; those of 64 bits that lack it do nothing.
                 // SAFETY: as above.
                 Access::Write => unsafe {
                     asm!("prefetchw [{}]", in(reg) place, options(readonly, nostack, preserves_flags));

@@ -101,8 +101,8 @@ impl Builder {
     ///   than [`Options::pool_bytes`] says.
     /// - [`Error::AlreadyOpen`]: a process has it open, this one or another, or makes a backup there.
     /// - [`Error::NotADatabase`]: what is there is something else, or a backup that was not finished. With a control
-    ///   file, a data file and a segment of a log it is a database, and a file that does not look like one of its own is
-    ///   damaged.
+    ///   file, a data file and a segment of a log it is a database, and a file that does not look like one of its own
+    ///   is damaged.
     /// - [`Error::UpgradeRequired`]: it is in a format that this version does not read.
     /// - [`Error::Corrupted`]: a file is missing, or what has to be read to open and recover it is damaged.
     /// - [`Error::DiskFull`], [`Error::Io`]: the system refuses something. Also [`Error::Io`] if there is no database

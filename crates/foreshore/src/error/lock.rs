@@ -14,8 +14,8 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedLock {
-    /// Who wanted what, and how long it had waited; without those in its way, who are in `blockers`. `None` if it was no
-    /// lock that was waited for, but those who work on the same page, or who write, or, to be begun, those who were
+    /// Who wanted what, and how long it had waited; without those in its way, who are in `blockers`. `None` if it was
+    /// no lock that was waited for, but those who work on the same page, or who write, or, to be begun, those who were
     /// submitted before.
     pub wait: Option<WaitView>,
     /// Who was in the way at last, as in [`WaitView::blockers`]: nobody, if they went away at the last moment.

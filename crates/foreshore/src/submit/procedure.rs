@@ -267,7 +267,8 @@ impl Database {
     /// [`Database::close`] is called, which ends them.
     ///
     /// ```
-    /// # use foreshore::{CommitTicket, Database, Durability, Plan, Procedure, Result, TableDefinition, TransactOptions, Transaction};
+    /// # use foreshore::{CommitTicket, Database, Durability, Plan, Procedure, Result, TableDefinition};
+    /// # use foreshore::{TransactOptions, Transaction};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path())?;
     /// const VOTES: TableDefinition<u32, u64> = TableDefinition::new("votes");

@@ -33,8 +33,8 @@ pub(super) trait Client: Send {
     /// Runs the transaction; again, after a deadlock or a miss.
     fn run(&mut self, tx: &mut Transaction) -> Result<Self::Output>;
 
-    /// Is told that the transaction has ended, and has let go of everything but `database`. Whether there is another one
-    /// to be run, whose plan may use the memory of `steps`; after [`Ended::Lost`] there is none.
+    /// Is told that the transaction has ended, and has let go of everything but `database`. Whether there is another
+    /// one to be run, whose plan may use the memory of `steps`; after [`Ended::Lost`] there is none.
     fn end(
         &mut self,
         ended: Ended<Self::Output>,

@@ -30,7 +30,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong);
+    /// Those of [every operation](Transaction#errors-of-every-operation);
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong);
     /// [`Error::Undecodable`](crate::Error::Undecodable) if what is stored is no `V`.
     pub fn get_many<K: Key, V: Value>(
         &mut self,
@@ -58,7 +59,8 @@ impl Transaction {
     /// `None`, once and in this order. What it was given counts once the call has succeeded.
     ///
     /// # Errors
-    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong).
+    /// Those of [every operation](Transaction#errors-of-every-operation);
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     pub fn get_many_with<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,

@@ -90,8 +90,8 @@ impl Transaction {
         Ok(Range::new(self, info, bounds))
     }
 
-    /// A position in a range that does not borrow the transaction, so that it can read and write between two steps, also
-    /// what it has just met. From the low end upward, or down from the high end.
+    /// A position in a range that does not borrow the transaction, so that it can read and write between two steps,
+    /// also what it has just met. From the low end upward, or down from the high end.
     ///
     /// ```
     /// # use foreshore::{Database, Direction, TableDefinition};
@@ -139,8 +139,8 @@ impl Transaction {
     }
 
     /// As [`Transaction::cursor_for_update`], but it waits for nobody: entries on which another transaction has a lock
-    /// are passed over. For a queue of work, of which each worker takes the first entry that no other one has, and keeps
-    /// it until its work is done; if that fails, others find it again. (`SKIP LOCKED` in SQL.)
+    /// are passed over. For a queue of work, of which each worker takes the first entry that no other one has, and
+    /// keeps it until its work is done; if that fails, others find it again. (`SKIP LOCKED` in SQL.)
     ///
     /// What it gives depends on who is at work, and is no view of the table: whatever the isolation, neither what it
     /// passes over is locked nor the gaps between (an entry beyond those that it gives may be, where others change its

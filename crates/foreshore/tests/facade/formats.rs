@@ -88,8 +88,8 @@ fn a_database_of_each_format_is_recovered_and_used() {
     }
 }
 
-/// `cargo test -p foreshore --test facade -- --ignored --nocapture a_sample_is_made` tells where the sample is. It is not compared with
-/// the one that is kept, which shows what the first build of its format wrote.
+/// `cargo test -p foreshore --test facade -- --ignored --nocapture a_sample_is_made` tells where the sample is. It is
+/// not compared with the one that is kept, which shows what the first build of its format wrote.
 #[test]
 #[ignore = "makes a sample of this version's format, in the directory for temporary files"]
 fn a_sample_is_made() {

@@ -3,11 +3,11 @@
 //! Every waiter has a digest on its own cache lines: whom it waits for. A transaction that finds itself in the digests
 //! of those it waits for is in a cycle. Nothing is spent by those who never wait. Where this departs from the paper:
 //!
-//! - A digest names whom its owner waits for directly, and the looker takes the closure itself. The paper's digests hold
-//!   the closure, one step more with every look: with 10 ms of sleep between two looks a cycle of eight would take 80 ms.
-//!   Here the last waiter of a cycle sees all of it at once.
-//! - The digest of a sleeper gets out of date when somebody leaves its queue. The paper's backoff has the releaser flag it
-//!   as outdated, and looks pass it by until its owner wakes; cycles through it are found that much later. The
+//! - A digest names whom its owner waits for directly, and the looker takes the closure itself. The paper's digests
+//!   hold the closure, one step more with every look: with 10 ms of sleep between two looks a cycle of eight would take
+//!   80 ms. Here the last waiter of a cycle sees all of it at once.
+//! - The digest of a sleeper gets out of date when somebody leaves its queue. The paper's backoff has the releaser flag
+//!   it as outdated, and looks pass it by until its owner wakes; cycles through it are found that much later. The
 //!   releaser here takes itself out of the digest, which is one bit where the flag was one, and it stays true.
 //! - Digests are exact, and fingerprints are those of transactions (their slots), not of threads.
 //! - A cycle of digests is a suspicion. Before anybody is made a victim it is confirmed under the latches, and all

@@ -4,8 +4,8 @@
 //! requests, no queue, the critical section is an addition. Where it departs from the paper:
 //!
 //! - Waiting is rare, and those who wait stand in a list in the order of their arrival. The list is the paper's
-//!   announcement: a new request is not granted past an earlier waiter that it conflicts with. The paper prefers absolute
-//!   locks instead, and so a stream of those starves intent locks; here neither starves the other.
+//!   announcement: a new request is not granted past an earlier waiter that it conflicts with. The paper prefers
+//!   absolute locks instead, and so a stream of those starves intent locks; here neither starves the other.
 //! - A thread that releases grants to the waiters and wakes those alone, so there is no version, no broadcast, and no
 //!   timed wait.
 //! - Waits are edges for the search for deadlocks (holders are found in what slots publish), so a cycle through intent

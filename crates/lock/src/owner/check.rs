@@ -33,8 +33,8 @@ impl LockOwner {
         Ok((has, has.covers(mode) || self.check_beside(name, held, mode)))
     }
 
-    /// As [`LockOwner::holds`] for the lock that was the `place`th when it came, as [`LockOwner::held_and_check_at`] has
-    /// it.
+    /// As [`LockOwner::holds`] for the lock that was the `place`th when it came, as [`LockOwner::held_and_check_at`]
+    /// has it.
     #[inline]
     pub fn holds_at(&self, place: usize, mode: KeyMode) -> bool {
         self.state().held.get(place).mode.covers(self.manager.key_ranges.widen(mode))

@@ -42,8 +42,8 @@ enum Attempt {
 }
 
 impl LockOwner {
-    /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX. Gives what it
-    /// holds then.
+    /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX. Gives what
+    /// it holds then.
     ///
     /// Whatever the error, the transaction holds what it held before. Must not be called under a latch.
     pub fn intent(

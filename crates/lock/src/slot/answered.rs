@@ -16,8 +16,8 @@ use crate::deadlock::SlotSet;
 pub(crate) struct Answered(
     /// Set by whoever has ended the wait of a slot, when its wait word says so; Release, so that whoever takes the bit
     /// away, with Acquire, sees the word. Whoever goes to sleep looks behind a fence, and whoever has set it and rings
-    /// does that behind one, so one of them sees the other. A bit may be one of an earlier wait: it says only that it is
-    /// worth a look.
+    /// does that behind one, so one of them sees the other. A bit may be one of an earlier wait: it says only that it
+    /// is worth a look.
     [AtomicU64; SLOTS.div_ceil(64)],
 );
 
@@ -53,8 +53,8 @@ impl Wait {
 }
 
 impl Slots {
-    /// LOCK-5: after the wait of a slot was ended, and not under the latch: wakes its owner, or notes it for whoever asks
-    /// in its name.
+    /// LOCK-5: after the wait of a slot was ended, and not under the latch: wakes its owner, or notes it for whoever
+    /// asks in its name.
     pub(crate) fn wake(&self, slot: SlotId) {
         let wait = self.wait_of(slot);
         if wait.asked.load(Relaxed) {

@@ -16,9 +16,10 @@
 //! Where this departs from the paper:
 //!
 //! - Its transactions wait and are woken under a mutex of the transaction. Here it is the latch of the bucket, taken by
-//!   those who wait, who convert, and who release where somebody waits. So a wait word changes under one latch (LOCK-4),
-//!   and the search for deadlocks and the views are those of the other tables.
-//! - "All locks in the bucket" (A4) are those ahead of mine: read literally, two newcomers see each other and both wait.
+//!   those who wait, who convert, and who release where somebody waits. So a wait word changes under one latch
+//!   (LOCK-4), and the search for deadlocks and the views are those of the other tables.
+//! - "All locks in the bucket" (A4) are those ahead of mine: read literally, two newcomers see each other and both
+//!   wait.
 //! - A claim is told from a grant, so that a waiter ahead of a claim need not count it.
 //! - Where somebody waits already, a newcomer looks under the latch first: what cannot be granted is not appended.
 //! - Requests are recycled by looks and not by transactions: `request/staging.rs`.

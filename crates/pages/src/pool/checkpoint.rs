@@ -63,8 +63,8 @@ impl BufferPool {
         self.sync()
     }
 
-    /// Writes the pages from `first` on, which nobody changes any more, until none is dirty; false: one was latched again
-    /// and again while it was written. By the holder of `sweeping`.
+    /// Writes the pages from `first` on, which nobody changes any more, until none is dirty; false: one was latched
+    /// again and again while it was written. By the holder of `sweeping`.
     pub(crate) fn write_from(&self, first: PageId) -> Result<bool> {
         let is_left = |place: FrameRef<'_>| place.frame.page() >= first && place.frame.is_dirty();
         for _ in 0..WRITE_ROUNDS {

@@ -4,8 +4,8 @@
 //! before any I/O (Shore-MT §6.2.3, last paragraph, without the mutex). Only clean pages are evicted; a dirty one is
 //! left to the cleaner. When too many are, the cleaner is helped, or waited for if it waits for the log, or, when that
 //! was in vain, the page is written first, as every page is written, and then evicted if it is still clean. All of this
-//! ends when `frame_wait` is over, or the patience of whoever needs the frame, also a wait for the log's disk. So a page
-//! that has a write in transit stays in its frame, and nobody can read its old bytes back from the file (PAGE-5).
+//! ends when `frame_wait` is over, or the patience of whoever needs the frame, also a wait for the log's disk. So a
+//! page that has a write in transit stays in its frame, and nobody can read its old bytes back from the file (PAGE-5).
 
 use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
 use foreshore_env::{

@@ -262,7 +262,8 @@ proptest! {
             .filter(|(key, _)| last.as_ref().is_none_or(|last| *key > last))
             .map(|(key, (value, overflow))| (&key[..], &value[..], RecordFlags { ghost: false, overflow: *overflow }))
             .collect();
-        let in_one_piece = view.room().1 >= more.iter().map(|(key, value, _)| RECORD_OVERHEAD_BYTES + key.len() + value.len()).sum();
+        let bytes = |(key, value, _): &(&[u8], &[u8], _)| RECORD_OVERHEAD_BYTES + key.len() + value.len();
+        let in_one_piece = view.room().1 >= more.iter().map(bytes).sum();
         let done = SlottedMut::new(&together).append(more.iter().copied());
         let one_by_one = more.iter().try_for_each(|(key, value, flags)| {
             SlottedMut::new(&each).insert(SlotIndex(SlottedView::new(&each).slot_count()), key, value, *flags)

@@ -18,8 +18,8 @@ pub(crate) fn hole_end(file: &dyn DiskFile, from: u64, pages: u64) -> u64 {
 }
 
 impl Space {
-    /// Whether so many of the first `below` pages are free, put aside or not, as far as the bitmap pages say that are in
-    /// memory: for room for another one the cleaner, which asks, might have to wait for itself.
+    /// Whether so many of the first `below` pages are free, put aside or not, as far as the bitmap pages say that are
+    /// in memory: for room for another one the cleaner, which asks, might have to wait for itself.
     pub(super) fn has_free(&self, pool: &BufferPool, below: u64, wanted: u64) -> Result<bool> {
         let first_free = self.map().lock().first_free;
         let (mut free, mut start) = (0, first_free / self.span * self.span);
@@ -114,8 +114,8 @@ impl BufferPool {
         Ok(free)
     }
 
-    /// Whether the file ends before a page that is marked as in use, as one does that was cut. The caller sees to it that
-    /// no compaction cuts it meanwhile.
+    /// Whether the file ends before a page that is marked as in use, as one does that was cut. The caller sees to it
+    /// that no compaction cuts it meanwhile.
     ///
     /// # Errors
     /// `Corrupted` then, with the first such page.

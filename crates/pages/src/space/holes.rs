@@ -9,8 +9,8 @@ use crate::pool::BufferPool;
 
 impl BufferPool {
     /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only,
-    /// and a crash before may leave the file its length and holes in it. Before recovery writes. Where the disk is full,
-    /// free pages are taken with their space (PAGE-21).
+    /// and a crash before may leave the file its length and holes in it. Before recovery writes. Where the disk is
+    /// full, free pages are taken with their space (PAGE-21).
     pub fn fill_holes(&self) -> Result<()> {
         match reserve(self, &mut self.space.growing.lock(), self.page_count()) {
             Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(()),

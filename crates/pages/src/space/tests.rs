@@ -553,8 +553,8 @@ fn whoever_allocates_waits_no_longer_than_it_may() {
     world.pool.verify_quiescent().unwrap();
 }
 
-/// A thread that allocated a page waited for room in the log with the bitmap page. When there was room, a hundred others
-/// slept for that page, and each of them was woken to take it.
+/// A thread that allocated a page waited for room in the log with the bitmap page. When there was room, a hundred
+/// others slept for that page, and each of them was woken to take it.
 #[test]
 fn whoever_waits_for_room_in_the_log_keeps_no_bitmap_page() {
     let world = World::create(64);
@@ -629,7 +629,10 @@ proptest! {
         for index in &model {
             prop_assert!(bitmap::get(&words, *index));
         }
-        let free = |extent: u64| (0..8).filter(|bit| !model.contains(&(extent + bit))).fold(0, |free, bit| free | 1 << bit);
+        let free = |extent: u64| {
+            let bits = (0..8).filter(|bit| !model.contains(&(extent + bit)));
+            bits.fold(0, |free, bit| free | 1 << bit)
+        };
         for extent in model.iter().map(|index| index / 8 * 8) {
             prop_assert_eq!(bitmap::free_in_extent(&words, extent), free(extent));
         }

@@ -1,7 +1,8 @@
 //! A place for whoever makes a table, among the transactions that are open, where there are as many as may be.
 //!
-//! Most of those who want a table have a place themselves, and keep it meanwhile. If all that are open waited for another
-//! one there would never be one: then the last to come is refused, and its own place may be the next that is free.
+//! Most of those who want a table have a place themselves, and keep it meanwhile. If all that are open waited for
+//! another one there would never be one: then the last to come is refused, and its own place may be the next that is
+//! free.
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::{

@@ -78,8 +78,8 @@ fn a_footprint_may_have_all_tables_that_there_are() {
     assert_eq!(footprint.keys.len(), TABLES as usize);
 }
 
-/// Tables were in the order of their ids, and those whose ids are far apart share their locks: two plans waited for each
-/// other, or both had an entry to read before each asked for it to write.
+/// Tables were in the order of their ids, and those whose ids are far apart share their locks: two plans waited for
+/// each other, or both had an entry to read before each asked for it to write.
 #[test]
 fn tables_that_share_their_locks_are_next_to_each_other_and_ask_for_the_same() {
     let [first, second, sharing] = [16, 17, 16 + 65_520].map(TableId);

@@ -14,7 +14,8 @@ use foreshore_env::{
 
 use super::{session::TxnSession, waiting::Waiting};
 
-/// How long the end of a transaction waits for the latches of pages that its long values leave, and for room in the log.
+/// How long the end of a transaction waits for the latches of pages that its long values leave, and for room in the
+/// log.
 pub(crate) const PURGE_WAIT: Duration = Duration::from_millis(100);
 
 /// Long values whose chunks wait for the reaper at most: 8 MiB of ids. What there is beyond is left to a compaction.

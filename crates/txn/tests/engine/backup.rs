@@ -591,8 +591,9 @@ fn what_fits_the_log_alone_fits_it_beside_a_backup() {
     }
 }
 
-/// A checkpoint that was taken while the pages were copied is in the copy's log, and the copied pages are older than it.
-/// Salvage without a control file began there, found the data file too old for it, and gave up all that the log has.
+/// A checkpoint that was taken while the pages were copied is in the copy's log, and the copied pages are older than
+/// it. Salvage without a control file began there, found the data file too old for it, and gave up all that the log
+/// has.
 #[test]
 fn a_copy_beside_a_checkpoint_is_saved_without_its_control_file() {
     let disk = FaultyDisk::new();

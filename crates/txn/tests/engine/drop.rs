@@ -206,8 +206,8 @@ fn a_table_larger_than_the_log_is_freed() {
     assert_sound(&engine, "at the end");
 }
 
-/// Nor do the long values of one leaf fit the log, and hardly one alone with the images of its pages: the reaper undid what
-/// it had deleted of them, and began anew, for ever.
+/// Nor do the long values of one leaf fit the log, and hardly one alone with the images of its pages: the reaper undid
+/// what it had deleted of them, and began anew, for ever.
 #[test]
 fn long_values_of_a_leaf_that_are_larger_than_the_log_are_freed() {
     let mut options = EngineOptions { node_capacity: usize::MAX, ..tiny() };

@@ -277,8 +277,8 @@ fn a_reader_that_writes_a_little_lets_others_read() {
     assert_sound(&engine, "after SIX");
 }
 
-/// A reader that had escalated, and then wrote, was tried for with what it had: that was counted, saved no lock, and the
-/// next try came when there were twice as many again.
+/// A reader that had escalated, and then wrote, was tried for with what it had: that was counted, saved no lock, and
+/// the next try came when there were twice as many again.
 #[test]
 fn a_reader_that_then_writes_as_much_is_tried_for_again() {
     let (engine, table) = engine(LIMIT, 0);

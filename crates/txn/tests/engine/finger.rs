@@ -78,7 +78,8 @@ fn a_key_behind_the_last_one_waits_for_whoever_has_read_the_gap() {
     assert_sound(&engine, "keys behind one another");
 }
 
-/// The finger is on the key before the last when ghosts are taken away under the latch: in its slot is another key then.
+/// The finger is on the key before the last when ghosts are taken away under the latch: in its slot is another key
+/// then.
 #[test]
 fn a_purge_moves_what_the_finger_is_on() {
     let engine = open(&FaultyDisk::new()).unwrap();

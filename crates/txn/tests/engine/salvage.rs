@@ -126,9 +126,9 @@ fn checkpoints_from_before_a_cut_cost_nothing() {
     engine.close().unwrap();
 }
 
-/// A database whose control file is lost, and of which more would have to be recovered than fits in memory: all that only
-/// its log has is left out. The report said why it could not be opened, which more memory would not have changed, and
-/// nothing of the memory.
+/// A database whose control file is lost, and of which more would have to be recovered than fits in memory: all that
+/// only its log has is left out. The report said why it could not be opened, which more memory would not have changed,
+/// and nothing of the memory.
 #[test]
 fn what_does_not_fit_in_memory_is_said() {
     let disk = FaultyDisk::new();

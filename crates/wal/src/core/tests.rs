@@ -173,8 +173,8 @@ fn a_buffer_full_behind_a_stalled_append_goes_on_when_that_ends() {
     }
 }
 
-/// A full ring had room as soon as so many bytes would have been refused. Whoever asked and then appended less than that
-/// slept with the latch that it had asked for.
+/// A full ring had room as soon as so many bytes would have been refused. Whoever asked and then appended less than
+/// that slept with the latch that it had asked for.
 #[test]
 fn a_full_ring_has_no_room_for_what_the_log_has_none_for_either() {
     for kind in LogInsert::ALL {
@@ -200,8 +200,8 @@ fn a_full_ring_has_no_room_for_what_the_log_has_none_for_either() {
     }
 }
 
-/// The writer came to a stalled append and slept. Those whom it had woken had found room and appended nothing, so nobody
-/// asked it to go on: the others slept until the flusher's time came.
+/// The writer came to a stalled append and slept. Those whom it had woken had found room and appended nothing, so
+/// nobody asked it to go on: the others slept until the flusher's time came.
 #[test]
 fn whoever_sleeps_for_room_does_not_count_on_those_who_were_woken() {
     for kind in LogInsert::ALL {
@@ -760,8 +760,8 @@ fn opening_a_log_without_enough_files_to_open_takes_nothing_away() {
     assert!(enough.is_some_and(|left| left > 3), "{enough:?}");
 }
 
-/// WAL-9: space was taken for half a ring ahead. Of a small ring that was less than a record may need that finds no room
-/// in its segment: it waited for space, nobody was asked for any, and it slept for ever.
+/// WAL-9: space was taken for half a ring ahead. Of a small ring that was less than a record may need that finds no
+/// room in its segment: it waited for space, nobody was asked for any, and it slept for ever.
 #[test]
 fn whoever_needs_space_beyond_half_a_ring_gets_it() {
     let hour = Duration::from_secs(3600);

@@ -68,6 +68,25 @@ fn pages() {
 }
 
 #[test]
+fn widths() {
+    let long = "ä ".repeat(59);
+    none(&[
+        ("crates/lock/src/a.rs", &format!("//{long}\n/// | {long} |\n/// {}\n", "a".repeat(130))),
+        ("crates/lock/src/b.rs", &format!("const A: &str = \"{long}\n{long}{long}\n\";\n")),
+        ("scripts/a", &format!("#{long}a\n{long}{long}a")),
+    ]);
+    one(&[("crates/lock/src/a.rs", &format!("\n// {long}a"))], "crates/lock/src/a.rs:2", "columns");
+    one(&[("crates/lock/src/a.rs", &format!("fn f() {{}} // {long}"))], "crates/lock/src/a.rs:1", "columns");
+    let code = format!("const A: &[u8] = &[{}];", "1, ".repeat(40));
+    one(&[("crates/lock/src/a.rs", &code)], "crates/lock/src/a.rs:1", "columns");
+    none(&[("crates/lock/src/a.rs", &format!("#[rustfmt::skip]\n{code}"))]);
+    one(&[("scripts/a", &format!("a\n # {long}abc"))], "scripts/a:2", "columns");
+    for path in ["scripts/a", ".ci/run", "docs/src/a.md", "crates/lock/README.md"] {
+        one(&[(path, "a\nb \nc")], &format!("{path}:2"), "white space");
+    }
+}
+
+#[test]
 fn levels() {
     let manifest = "[dependencies]\nforeshore-base.workspace = true\nserde = \"1\"\n";
     none(&[("crates/latch/Cargo.toml", manifest)]);

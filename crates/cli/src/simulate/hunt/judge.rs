@@ -2,8 +2,8 @@
 //!
 //! Every transaction that was prepared, and about which nobody has decided, is prepared, and no other one; the judge
 //! decides about them. Then it is sound, as `verify` sees it. Each commit that was acknowledged as durable is there,
-//! and none that was refused; nor has a crash taken one that was only told to have happened, and left one that began its
-//! commit later. The transactions that are there, each of which left a row in the ledger, and those that
+//! and none that was refused; nor has a crash taken one that was only told to have happened, and left one that began
+//! its commit later. The transactions that are there, each of which left a row in the ledger, and those that
 //! only read and were told that this is certain, give in the order of their commits exactly the results that they saw,
 //! and exactly the tables that are found. Closed and opened once more, it holds the same.
 

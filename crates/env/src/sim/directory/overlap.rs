@@ -9,11 +9,12 @@
 //!   already (a thread that leaves a latch does not look for it); or the miss before it was in a latch's code, and this
 //!   one is not: a thread that takes a latch knows what it guards. What lies near a pointer that was loaded last comes
 //!   from that, in any case;
-//! - if too much is computed between them: what has been begun and is not done finds room in a buffer of the core (`Profile::window`);
+//! - if too much is computed between them: what has been begun and is not done finds room in a buffer of the core
+//!   (`Profile::window`);
 //! - behind a word that was looked at again: a core that looks again waits for a change, and what it does then is
 //!   foreseen only if it has looked as often the last time, and not too often for what foresees it;
-//! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`); the line of the
-//!   change itself is asked for with those before it all the same;
+//! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`);
+//!   the line of the change itself is asked for with those before it all the same;
 //! - behind an atomic change for which a core has waited to take a latch, if another core owns what the latch guards:
 //!   whoever had the latch wants it again, looks ahead in its turn, and takes back what it has lost.
 //!

@@ -1,21 +1,27 @@
 //! The machines, as data. Cycles, at the machine's own clock. Where a figure comes from stands beside it:
 //!
-//! - D: David, Guerraoui, Trigonakis, SOSP 2013, table 2, a Xeon E7-8867L (Westmere-EX). Others quote that a load of a changed line
-//!   takes 109 cycles within a die, 289 over one hop and 400 over two; the rest of the table is from memory.
-//! - J: Jung et al., SIGMOD 2013, table 1: four sockets of eight cores, E7-8837 (Westmere-EX), 2.66 GHz, 256 KiB and 24 MiB.
-//! - N: Intel's performance analysis guide for the Xeon 5500 (Nehalem), as quoted at stackoverflow.com/questions/4087280: lines of the last
-//!   cache 40 cycles, 65 if others share and 75 if another core has changed them; 100 to 300 from another socket; memory 60 and 100 ns.
+//! - D: David, Guerraoui, Trigonakis, SOSP 2013, table 2, a Xeon E7-8867L (Westmere-EX). Others quote that a load of a
+//!   changed line takes 109 cycles within a die, 289 over one hop and 400 over two; the rest of the table is from
+//!   memory.
+//! - J: Jung et al., SIGMOD 2013, table 1: four sockets of eight cores, E7-8837 (Westmere-EX), 2.66 GHz, 256 KiB and 24
+//!   MiB.
+//! - N: Intel's performance analysis guide for the Xeon 5500 (Nehalem), as quoted at
+//!   stackoverflow.com/questions/4087280: lines of the last cache 40 cycles, 65 if others share and 75 if another core
+//!   has changed them; 100 to 300 from another socket; memory 60 and 100 ns.
 //! - B: Böttcher et al., DaMoN 2020, §4: sockets, cores, clock; Table 3.
-//! - C: github.com/nviennot/core-to-core-latency, medians in ns, by exchanges: EPYC 7R13 23, 107, and 197 between sockets; of the kind
-//!   of B's machine E5-2690 33 and 113, E5-2695 v4 44 and 118, which at its clock are 73 to 97 and 250 to 260 cycles.
-//! - W: 7-cpu.com, Westmere: 4, 10 and 40 to 46 cycles for the caches, 40 cycles and 67 ns, or 105 from the other socket, for memory.
-//! - M: Intel's Memory Latency Checker 3.11b on two Xeons 6980P, three dies each, shown in a discussion of ik_llama.cpp: 80 ns within a
-//!   die, 99 to 140 between two, 372 to 452 between sockets, of which 80, 120 and 400 are taken; memory 102 to 209, and 394 to 513.
+//! - C: github.com/nviennot/core-to-core-latency, medians in ns, by exchanges: EPYC 7R13 23, 107, and 197 between
+//!   sockets; of the kind of B's machine E5-2690 33 and 113, E5-2695 v4 44 and 118, which at its clock are 73 to 97 and
+//!   250 to 260 cycles.
+//! - W: 7-cpu.com, Westmere: 4, 10 and 40 to 46 cycles for the caches, 40 cycles and 67 ns, or 105 from the other
+//!   socket, for memory.
+//! - M: Intel's Memory Latency Checker 3.11b on two Xeons 6980P, three dies each, shown in a discussion of
+//!   ik_llama.cpp: 80 ns within a die, 99 to 140 between two, 372 to 452 between sockets, of which 80, 120 and 400 are
+//!   taken; memory 102 to 209, and 394 to 513.
 //! - E: estimated, by us, from the neighbouring figures and from what is generally known of the machine.
-//! - P: a pause takes "about 10 cycles" on Intel's processors before Skylake and "as many as 140" since then (Intel's optimization
-//!   manual, 2.6.4, as quoted at github.com/MicrosoftDocs/SupportArticles-docs/pull/1100); 14 to 17, and 125 to 150, were measured for
-//!   .NET (github.com/dotnet/coreclr/pull/14739). On AMD's processors it takes from 10 to 50, by the model
-//!   (github.com/MariaDB/server/commit/042fc29597); 91 were measured on Zen 4, see below.
+//! - P: a pause takes "about 10 cycles" on Intel's processors before Skylake and "as many as 140" since then (Intel's
+//!   optimization manual, 2.6.4, as quoted at github.com/MicrosoftDocs/SupportArticles-docs/pull/1100); 14 to 17, and
+//!   125 to 150, were measured for .NET (github.com/dotnet/coreclr/pull/14739). On AMD's processors it takes from 10 to
+//!   50, by the model (github.com/MariaDB/server/commit/042fc29597); 91 were measured on Zen 4, see below.
 //!
 //! That atomic changes of all kinds take about the same, and let nothing overlap with them, is from Schweizer, Besta,
 //! Hoefler, PACT 2015 (arxiv.org/abs/2010.09852), of Haswell, Ivy Bridge, Xeon Phi and Bulldozer; 18 cycles for one are
@@ -50,8 +56,9 @@
 //! atomic change is done in its time there, mostly; on older machines it is taken to wait. `epyc2x96` has the same
 //! core. On 2026-11-28 a line that the other had changed took 30 ns to load and 31 to change.
 //!
-//! When a change holds its line (`changes_begin_late`) was seen there, too: a word that one core takes by an exchange and
-//! gives back by a store, again and again, is free in 98 of 100 looks of another core. Zen 5 is taken to be alike (E).
+//! When a change holds its line (`changes_begin_late`) was seen there, too: a word that one core takes by an exchange
+//! and gives back by a store, again and again, is free in 98 of 100 looks of another core. Zen 5 is taken to be alike
+//! (E).
 //!
 //! How far a core looks ahead (`window`) is the size of its buffer of begun instructions at four a cycle: 128 of them
 //! for Westmere and 168 for Ivy Bridge (measured at blog.stuffedcow.net/2013/05/measuring-rob-capacity), 320 for Zen 4,
@@ -83,20 +90,21 @@
 //! authors counted less than 300 (github.com/isec-tugraz/KAISER/issues/3), and the shortest call takes 630 to 730 so,
 //! of which 200 were there before (E; github.com/travisdowns/uarch-bench/issues/34). What it decides is in MEASURED.md.
 //!
-//! `vm2-xeon` was measured on 2026-11-29, on a machine whose host was busy: the same loop took half as long again in some
-//! minutes as in others, so least times count. A multiplication in a chain takes 3 cycles of 0.39 ns; an atomic change
-//! 7.8 to 8.4 ns, in whose time what is computed behind it is nearly free (`shadow`); one behind a store to a line of the
-//! core's own 2 to 3 ns more (`drain`); a pause 19.6. A word that is taken by an exchange and given back by a store,
-//! again and again, is free in 24 of 100 looks of another core, and in 50 if an exchange gives it back: it is held from
-//! the beginning. Single accesses of two threads in an order that another line gives: what the other has changed 72 to
-//! 115 ns, by the place of the line, and to change what the other has taken 85 to 100; `bench memory --access hand` gives
-//! 74 to 113 for an exchange, 174 to 230 for a message in lines of its own, 17.8 for an addition where both add, of which
-//! 88, 177 and 18 come here (and 119 for 85 to 110 where one stores and the other loads). A load takes a line away that
-//! the other has changed, and leaves it to both if the other has only loaded it, mostly. A line from memory takes 95 to
-//! 100 ns by itself, and 147 where 256 MiB are followed at random; from the last cache, 80 where 8 MiB are followed, 128
-//! of 16 to 64: somewhat less is taken for both, because address translation is in these. Changes of any line among 128
-//! MiB take 31 ns, loads 15: they overlap. To let others run takes 250 to 320 ns, to wake a thread 1.4 to 2.1 µs and
-//! until it runs 3.5 to 5.9. At times both processors were threads of one core, and a message took 9 ns.
+//! `vm2-xeon` was measured on 2026-11-29, on a machine whose host was busy: the same loop took half as long again in
+//! some minutes as in others, so least times count. A multiplication in a chain takes 3 cycles of 0.39 ns; an atomic
+//! change 7.8 to 8.4 ns, in whose time what is computed behind it is nearly free (`shadow`); one behind a store to a
+//! line of the core's own 2 to 3 ns more (`drain`); a pause 19.6. A word that is taken by an exchange and given back by
+//! a store, again and again, is free in 24 of 100 looks of another core, and in 50 if an exchange gives it back: it is
+//! held from the beginning. Single accesses of two threads in an order that another line gives: what the other has
+//! changed 72 to 115 ns, by the place of the line, and to change what the other has taken 85 to 100;
+//! `bench memory --access hand` gives 74 to 113 for an exchange, 174 to 230 for a message in lines of its own, 17.8 for
+//! an addition where both add, of which 88, 177 and 18 come here (and 119 for 85 to 110 where one stores and the other
+//! loads). A load takes a line away that the other has changed, and leaves it to both if the other has only loaded it,
+//! mostly. A line from memory takes 95 to 100 ns by itself, and 147 where 256 MiB are followed at random; from the last
+//! cache, 80 where 8 MiB are followed, 128 of 16 to 64: somewhat less is taken for both, because address translation is
+//! in these. Changes of any line among 128 MiB take 31 ns, loads 15: they overlap. To let others run takes 250 to 320
+//! ns, to wake a thread 1.4 to 2.1 µs and until it runs 3.5 to 5.9. At times both processors were threads of one core,
+//! and a message took 9 ns.
 //!
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent`
 //! of a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one

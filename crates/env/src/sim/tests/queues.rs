@@ -36,8 +36,8 @@ fn who_is_woken_goes_to_a_shorter_queue() {
     assert!(took < 45, "{took} ms");
 }
 
-/// A call that wakes 16 threads went on for 192 us and let all of them run at its beginning: a thread that had no core to itself
-/// was taken from a queue by a core whose clock was behind. They had all run after 27 us.
+/// A call that wakes 16 threads went on for 192 us and let all of them run at its beginning: a thread that had no core
+/// to itself was taken from a queue by a core whose clock was behind. They had all run after 27 us.
 #[test]
 fn no_thread_runs_before_it_is_woken() {
     const SLEEPERS: u64 = 16;

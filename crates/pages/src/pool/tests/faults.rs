@@ -214,8 +214,8 @@ fn what_only_the_cache_has_after_a_failed_sync_is_written_again() {
     assert_eq!([64, 72, 80].map(|offset| last.get(id, offset).unwrap()), [1, 2, 3]);
 }
 
-/// A record with a right checksum that writes a page far behind the end of the file: the file would be made so long, with
-/// a hole for as much as 32 TiB. One in the span that comes next is what growth leaves that no checkpoint has made
+/// A record with a right checksum that writes a page far behind the end of the file: the file would be made so long,
+/// with a hole for as much as 32 TiB. One in the span that comes next is what growth leaves that no checkpoint has made
 /// durable (PAGE-20).
 #[test]
 fn a_page_far_behind_the_end_of_the_file_is_damage() {

@@ -230,8 +230,8 @@ fn horizons_only_rise() {
     }
 }
 
-/// Readers that share a page one after the other, so that at any time somebody does, passed whoever waited to change it:
-/// he was told after a minute that the page could not be latched.
+/// Readers that share a page one after the other, so that at any time somebody does, passed whoever waited to change
+/// it: he was told after a minute that the page could not be latched.
 #[test]
 fn a_stream_of_sharers_starves_no_writer() {
     let world = World::create(16);

@@ -7,14 +7,14 @@
 //! - *A move writes the new place before it clears the old one*, so a page in the table is always in it. A thread that
 //!   looks meanwhile may pass the new place before and the old one after, and miss it; it then tries to enter the page,
 //!   and is told (the contract of the seam allows that).
-//! - *A cascade is looked for before anything moves*, from its end back, and given up after `DEPTH` moves. The paper ends
-//!   cascades by evicting "particularly troublesome pages"; that needs their frames' latches. Here the page goes to a
-//!   short list beside the table (a stash: Kirsch, Mitzenmacher, Wieder 2008), which at half load stays empty.
+//! - *A cascade is looked for before anything moves*, from its end back, and given up after `DEPTH` moves. The paper
+//!   ends cascades by evicting "particularly troublesome pages"; that needs their frames' latches. Here the page goes
+//!   to a short list beside the table (a stash: Kirsch, Mitzenmacher, Wieder 2008), which at half load stays empty.
 //! - *Writers* hold one of 128 mutexes, the page's *stripe*, and try for that of each page that they move: a writer
 //!   that is refused looks for another way. Nobody waits while holding one.
-//! - *Hash functions.* The paper combines three universal ones, because "cuckoo hashing is extremely prone to clustering
-//!   with weak hash functions". Here each is the finalizer of MurmurHash3 over the page id and a constant: every bit of
-//!   the input changes every bit of the output with a chance of one half.
+//! - *Hash functions.* The paper combines three universal ones, because "cuckoo hashing is extremely prone to
+//!   clustering with weak hash functions". Here each is the finalizer of MurmurHash3 over the page id and a constant:
+//!   every bit of the input changes every bit of the output with a chance of one half.
 
 use foreshore_base::{FrameIndex, PageId};
 use foreshore_env::{
