@@ -1,7 +1,15 @@
-//! Links the rivals that are libraries of the system. Without their features there is nothing to do here.
+//! Links the rivals that are libraries of the system. Without their features there is nothing to do here, and nothing
+//! is done where FORESHORE_UNLINKED is set: then their code can be checked where the libraries are not, but not run.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=FORESHORE_UNLINKED");
+    if std::env::var_os("FORESHORE_UNLINKED").is_none() {
+        link();
+    }
+}
+
+fn link() {
     #[cfg(feature = "rocksdb")]
     system::link(&system::Library {
         feature: "rocksdb",
