@@ -31,7 +31,9 @@ Examples:
   foreshore experiment run all --quick && foreshore report
   foreshore report results --out figures.html
 
-Each experiment is shown at the full scale if all its answers are there, else at the quick one; what was not run says so.";
+Each experiment is shown at the full scale if all its answers are there, else at the quick one; what was not run says so.
+
+Exit status: 0 the page was made, 2 it could not be.";
 
 /// Runs the subcommand.
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, CliError> {

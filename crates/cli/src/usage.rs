@@ -14,7 +14,7 @@ use crate::{
 
 /// The command that was given, or the exit status after an error, or what help there is, has been printed.
 pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
-    let mut command = Cli::command();
+    let mut command = with_paragraphs(Cli::command());
     let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
         refuse_repetitions(&mut command, &matches)?;
         Cli::from_arg_matches(&matches)
@@ -33,6 +33,32 @@ pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
         }
         TROUBLE
     })
+}
+
+/// The command, and all below it, with what stands behind its options in lines as long as the terminal lets them be.
+fn with_paragraphs(command: Command) -> Command {
+    let help = command.get_after_help().map(|help| joined(&help.to_string()));
+    let command = match help {
+        Some(help) => command.after_help(help),
+        None => command,
+    };
+    command.mut_subcommands(with_paragraphs)
+}
+
+/// One line for each paragraph: where it is broken is for the terminal. What is indented stays as it is.
+fn joined(help: &str) -> String {
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+    let mut lines: Vec<String> = Vec::new();
+    for line in help.lines() {
+        match lines.last_mut() {
+            Some(before) if is_prose(before) && is_prose(line) && !before.ends_with(['.', ':']) => {
+                before.push(' ');
+                before.push_str(line);
+            }
+            _ => lines.push(line.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// Commands that other programs have, and what stands for them here.
@@ -125,6 +151,16 @@ mod tests {
             let path: Vec<_> = path.iter().cloned().chain([inner.get_name().to_owned()]).collect();
             options_with_ends(root, &path, found);
         }
+    }
+
+    /// A terminal that is narrower than the source broke each of its lines once more.
+    #[test]
+    fn paragraphs_are_broken_where_the_terminal_ends() {
+        let help = "Examples:\n  one\n  two  what\n\nA range\nof keys. And\nmore.\nExit\nstatus";
+        assert_eq!(joined(help), "Examples:\n  one\n  two  what\n\nA range of keys. And more.\nExit status");
+        let command = with_paragraphs(Cli::command());
+        let help = command.find_subcommand("salvage").unwrap().get_after_help().unwrap().to_string();
+        assert!(help.contains("a byte that is no printable character"), "{help}");
     }
 
     /// An example of `bench` is none of `simulate bench`, which takes other options.

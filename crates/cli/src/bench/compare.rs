@@ -93,7 +93,7 @@ Examples:
   foreshore bench compare --plot compare.svg
   foreshore bench compare --workloads tpcb,rmw,insert,scan --engines foreshore,rocksdb,bdb --threads 1,2,8
 
-Rivals, and --plot, are in builds with their features: cargo run --release --features rivals -- bench compare
+Rivals, and --plot, are in builds with their features (cargo run --release --features rivals -- bench compare).
 RocksDB and Berkeley DB are Debian's: apt install librocksdb-dev libdb5.3-dev, and --features rivals,debian-rivals
 
 Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed, 130 it was interrupted. What
