@@ -16,9 +16,10 @@ use crate::{
     output::CliError,
     prepared::in_its_way,
     settings::Settings,
+    under_way::{UnderWay, stdout_is_a_file},
     verify::{PATIENCE, open_to_look},
 };
-use cell::Kind;
+use cell::{Kind, escape};
 
 /// Writes tables as JSON lines, which `load` reads.
 ///
@@ -105,10 +106,13 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
     if tables.is_empty() {
         write_no_tables(&mut out).map_err(CliError::io(TO_STDOUT))?;
     }
+    let under_way = UnderWay::reading(&db, stdout_is_a_file());
     for (table, tables_left) in tables.iter().zip((0..tables.len() as u64).rev()) {
+        under_way.tell(&format!("writing {}", escape(table.name.as_bytes())));
         dump_table(&db, table, tables_left, &mut out)?;
     }
     out.flush().map_err(CliError::io(TO_STDOUT))?;
+    drop(under_way);
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }

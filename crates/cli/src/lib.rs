@@ -30,6 +30,7 @@ mod settings;
 mod simulate;
 mod stat;
 mod torture;
+mod under_way;
 mod usage;
 mod verify;
 

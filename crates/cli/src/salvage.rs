@@ -18,6 +18,7 @@ use serde_json::Value as Json;
 use crate::{
     dump::cell::{Kind, escape},
     output::{CliError, json_line, judged, line, printable, shown_path},
+    under_way::{UnderWay, stdout_is_a_file},
 };
 use target::{Place, Target};
 
@@ -138,7 +139,8 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
     }
     let place = Place::choose(&args.target, args.jsonl, &args.directory)?;
     let salvage = look(args)?;
-    let tables = place.fill(|target| save(&salvage, target)).map_err(nobody_reads)?;
+    let shown = !args.json && (!to_stdout || stdout_is_a_file());
+    let tables = place.fill(|target| save(&salvage, target, shown)).map_err(nobody_reads)?;
     let outcome = outcome(args, &salvage, tables);
     let printed = if args.json {
         json_line(&outcome)
@@ -160,14 +162,16 @@ fn to_stdout(args: &SalvageArgs) -> bool {
 }
 
 /// Writes all tables; what is to be said of them.
-fn save(salvage: &Salvage, target: &mut Target) -> Result<Vec<Table>, CliError> {
+fn save(salvage: &Salvage, target: &mut Target, shown: bool) -> Result<Vec<Table>, CliError> {
     let mut tables = Vec::new();
     let found = salvage.tables();
     if found.is_empty() {
         target.save_nothing()?;
     }
     let left = (0..found.len() as u64).rev();
+    let under_way = UnderWay::show(shown, String::new);
     for (table, tables_left) in found.into_iter().zip(left) {
+        under_way.tell(&format!("saving {}", escape(table.name.as_bytes())));
         let rows = target.save(salvage, &table, tables_left)?;
         let keys = Kind::of(table.types.as_ref().map_or("bytes", |(key, _)| key));
         tables.push(Table {

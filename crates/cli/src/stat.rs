@@ -12,6 +12,7 @@ use crate::{
     output::{CliError, json_line, line, shown_path},
     prepared::in_its_way,
     settings::Settings,
+    under_way::UnderWay,
     verify::{PATIENCE, open_to_look},
 };
 
@@ -88,10 +89,17 @@ pub(crate) fn run(args: StatArgs) -> Result<ExitCode, CliError> {
     let counters = db.stats().entries().collect();
     let log = retention(&db);
     let mut tables = Vec::new();
+    let under_way = UnderWay::reading(&db, !args.json && !args.quick);
     for TableDescription { name, key_type, value_type, .. } in db.tables()? {
-        let content = if args.quick { None } else { Some(measure(&db, &name)?) };
+        let content = if args.quick {
+            None
+        } else {
+            under_way.tell(&format!("counting the entries of {}", escape(name.as_bytes())));
+            Some(measure(&db, &name)?)
+        };
         tables.push(Table { name, key_type, value_type, content });
     }
+    drop(under_way);
     db.close()?;
     let outcome = Outcome { database: args.directory, tables, counters, log };
     if args.json {

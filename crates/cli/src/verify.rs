@@ -13,6 +13,7 @@ use crate::{
     output::{CliError, after_damage, json_line, judged, line, shown_path},
     recovery,
     settings::Settings,
+    under_way::UnderWay,
 };
 
 /// Checks everything in a database: pages, trees, free space and the log.
@@ -122,7 +123,11 @@ pub(crate) fn open_to_change(directory: &Path, settings: &Settings) -> Result<Da
 
 fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
     let db = open_to_look(&args.directory, &args.settings)?;
-    let report = match db.verify() {
+    let under_way = UnderWay::reading(&db, !args.json);
+    under_way.tell(&format!("checking {}", args.directory.display()));
+    let checked = db.verify();
+    drop(under_way);
+    let report = match checked {
         // Nobody is here to decide.
         Err(error @ Error::Busy { .. }) => {
             let undecided = db.prepared()?.len();
