@@ -183,9 +183,9 @@ impl Database {
     /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].
     ///
     /// While it is open it holds the locks of everything that it touched: a transaction that waits for a person, or for
-    /// another thread that waits for it, makes everybody wait. A second transaction that its thread begins meanwhile may
-    /// wait for a lock of the first. No detector sees that the same thread has to end both, nor a cycle that goes through
-    /// two databases: without a deadline or a lock timeout such a wait lasts for ever.
+    /// another thread that waits for it, makes everybody wait. A second transaction that its thread begins meanwhile
+    /// may wait for a lock of the first. No detector sees that the same thread has to end both, nor a cycle that goes
+    /// through two databases: without a deadline or a lock timeout such a wait lasts for ever.
     ///
     /// Nobody runs it again after a deadlock ([`Error::is_retryable`]). Whoever does hands its age on: work that begins
     /// as the youngest each time may give way for ever. As here, without [`ReadMode::Hybrid`](crate::ReadMode::Hybrid):

@@ -60,9 +60,10 @@ pub struct TransactOptions {
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change
     /// or are just reading from the file, for room in the log or the pool, for a submitted transaction's turn to be
-    /// begun, and for a place among the open transactions, its own or that of one that makes a table for it. (A place is
-    /// waited for 10 s at most. In a pipeline and by [`Database::begin`] no transaction waits for its own, but for a
+    /// begun, and for a place among the open transactions, its own or that of one that makes a table for it. (A place
+    /// is waited for 10 s at most. In a pipeline and by [`Database::begin`] no transaction waits for its own, but for a
     /// tenth of a second beside submitted transactions.)
+    ///
     /// Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody goes on.
     /// Default: as long as it takes.
     pub deadline: Option<Duration>,

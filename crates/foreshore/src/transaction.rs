@@ -215,8 +215,8 @@ impl Transaction {
 
     /// Writes a value, whether or not the key is there; tells whether it was.
     ///
-    /// The value is given as it is or by reference: a `String` for a table of `&str` as `text.as_str()`, a `Vec<u8>` for
-    /// one of `&[u8]` as `bytes.as_slice()`. As keys, `&text` and `&bytes` do.
+    /// The value is given as it is or by reference: a `String` for a table of `&str` as `text.as_str()`, a `Vec<u8>`
+    /// for one of `&[u8]` as `bytes.as_slice()`. As keys, `&text` and `&bytes` do.
     ///
     /// # Errors
     /// Those of [every operation](Transaction#errors-of-every-operation) and of [every

@@ -134,8 +134,8 @@ impl Place {
         self.shared.lock().newest
     }
 
-    /// The transaction has ended, by a commit at this LSN or by a rollback. `owner`: the locks that wait until that, and
-    /// everything before it, is durable.
+    /// The transaction has ended, by a commit at this LSN or by a rollback. `owner`: the locks that wait until that,
+    /// and everything before it, is durable.
     pub(crate) fn end(&self, core: &Core, owner: Option<LockOwner>, committed: Option<Lsn>) {
         let mut state = self.shared.lock();
         state.open = false;

@@ -150,8 +150,8 @@ impl<'c> Undo<'c> {
         Undo { core, reader: core.log.backward(), payload: Vec::new() }
     }
 
-    /// Undoes the record at `lsn`, the next one to be undone in a chain; gives the one after it. The chain may come from
-    /// a damaged log: every step leads to a smaller LSN, so it ends.
+    /// Undoes the record at `lsn`, the next one to be undone in a chain; gives the one after it. The chain may come
+    /// from a damaged log: every step leads to a smaller LSN, so it ends.
     pub(crate) fn one(&mut self, chain: &mut TxnChain, lsn: Lsn) -> Result<Lsn> {
         let header = self.reader.read(lsn, &mut self.payload)?;
         if header.txn != chain.txn {
@@ -196,9 +196,9 @@ fn undo_in_tree(core: &Core, chain: &mut TxnChain, header: &RecordHeader, payloa
 }
 
 /// Undoes a change, and tries again where it got no frame or no latch: a rollback that fails stops the database. A try
-/// that failed so has changed nothing, or a part that undo passes over the next time. While the log is open and its disk
-/// stands still tries do not count: that holds up everybody, and those who have the latches may wait for room in the
-/// log. Else there are [`UNDO_TRIES`]: nobody holds a frame or a latch for longer.
+/// that failed so has changed nothing, or a part that undo passes over the next time. While the log is open and its
+/// disk stands still tries do not count: that holds up everybody, and those who have the latches may wait for room in
+/// the log. Else there are [`UNDO_TRIES`]: nobody holds a frame or a latch for longer.
 fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {

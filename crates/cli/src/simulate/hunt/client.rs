@@ -205,27 +205,12 @@ impl Client<'_> {
             },
             _ => {
                 let (told, committed) = self.commit(tx, &options);
-                match committed {
-                    Ok(()) => (told, Ok(())),
-                    Err(error) => (refusal(&error), Err(error)),
-                }
+                (committed.as_ref().err().map_or(told, refusal), committed)
             }
         };
         self.attempts.push(Attempt::new(position, ops, row, told, &self.shared.order));
         result?;
         if self.tickets.len() >= TICKETS { self.settle() } else { Ok(()) }
-    }
-
-    /// Commits a transaction as durably as its options say or, in wide seeds, as is said now; gives what that promises.
-    fn commit(&mut self, tx: Transaction, options: &TransactOptions) -> (Told, Result<()>) {
-        if self.hand.wide && self.hand.random.below(3) == 0 {
-            let (durability, told) = match self.hand.random.below(2) {
-                0 => (Durability::Sync, Told::Durable),
-                _ => (Durability::Lazy, Told::Lazy),
-            };
-            return (told, tx.commit_with(durability));
-        }
-        (told(options), tx.commit())
     }
 
     /// Prepares a transaction, lets others meet its locks, and decides about it.

@@ -1,5 +1,5 @@
-//! What only some seeds do beside the rest (`Plan::wide`): tables as queues, from whose ends entries are taken again and
-//! again, and put back; and reads that ask for less isolation between those that do not.
+//! What only some seeds do beside the rest (`Plan::wide`): tables as queues, from whose ends entries are taken again
+//! and again, and put back; and reads that ask for less isolation between those that do not.
 
 use foreshore::{Isolation, Result, Transaction};
 use foreshore_testkit::history::Op;

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use foreshore::{Error, ReadMode, Result, Submitted, TableLock, TransactOptions};
+use foreshore::{Durability, Error, ReadMode, Result, Submitted, TableLock, TransactOptions, Transaction};
 use foreshore_env::{
     random::Xorshift,
     sync::{Arc, atomic::Ordering},
@@ -16,7 +16,7 @@ use foreshore_env::{
 };
 
 use super::{
-    attempt::{Did, Run, told},
+    attempt::{Did, Run, Told, told},
     client::{Acts, Client, body, is_usual, table},
     copies::Copy,
     wide::{LONGEST_WAIT_US, ReadOrWrite},
@@ -24,7 +24,7 @@ use super::{
 
 /// The seeds that are wide, by what is left of them when they are divided: about one in four, beside each other choice
 /// that is made so. They are chosen without a draw, and draw apart, so that the other seeds stay as they were; at none
-/// of these a planted fault was known to be found.
+/// of these a planted fault was known to be found that is not theirs alone.
 const WIDE: [(u64, &[u64]); 2] = [(11, &[5]), (13, &[5, 10])];
 /// The most steps of a declared plan.
 const MOST_DECLARED: u64 = 5;
@@ -187,6 +187,18 @@ impl Client<'_> {
             label: (self.hand.random.below(3) == 0).then(|| format!("client {}", self.hand.number).into()),
             ..drawn
         }
+    }
+
+    /// Commits a transaction as durably as its options say or, in wide seeds, as is said now; gives what that promises.
+    pub(super) fn commit(&mut self, tx: Transaction, options: &TransactOptions) -> (Told, Result<()>) {
+        if self.hand.wide && self.hand.random.below(3) == 0 {
+            let (durability, told) = match self.hand.random.below(2) {
+                0 => (Durability::Sync, Told::Durable),
+                _ => (Durability::Lazy, Told::Lazy),
+            };
+            return (told, tx.commit_with(durability));
+        }
+        (told(options), tx.commit())
     }
 
     /// Closes the database while others work.
