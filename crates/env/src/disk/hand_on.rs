@@ -3,10 +3,11 @@
 /// In an `impl` of [`Disk`](crate::disk::Disk) or [`DiskFile`](crate::disk::DiskFile) for what stands in front of
 /// another one: hands these calls on to a field. What the trait has a default for is not handed on unless it is named.
 ///
-/// ```ignore
+/// ```text
 /// impl Disk for SlowDisk {
 ///     hand_on!(inner: create_directory, sync_directory, list, rename, remove, exists, lies_in, lock, lock_shared);
-///     …
+///     // and what this one does itself
+/// }
 /// ```
 #[macro_export]
 macro_rules! hand_on {

@@ -185,8 +185,8 @@ impl PageBuilder {
         self.push_with_slack(&key, &value, view.slack_of(slot), slot.flags())
     }
 
-    /// Appends records of another page, as [`PageBuilder::push_from`] does with each of them. Where the prefix here is
-    /// that page's or longer, a record has what it needs in one piece: what is left of its key, and its value.
+    /// Appends records of another page, whatever that page's prefix is. Where the prefix here is that page's or longer,
+    /// a record has what it needs in one piece: what is left of its key, and its value.
     pub fn push_all_from(
         &mut self,
         view: SlottedView<'_>,

@@ -256,8 +256,8 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
-    /// As [`SlottedMut::set_high`], and lengthens the prefix to what the low fence and this key share. Records stay
-    /// where they are: what is left out of their keys becomes garbage.
+    /// Replaces the high key by a key inside the node's range, and lengthens the prefix to what the low fence and this
+    /// key share. Records stay where they are: what is left out of their keys becomes garbage.
     pub fn narrow(&mut self, high: &[u8]) -> Result<(), PageFull> {
         self.set_high(Some(high))?;
         let view = self.view();

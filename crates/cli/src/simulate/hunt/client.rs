@@ -140,8 +140,11 @@ impl Client<'_> {
 
     pub(super) fn options(&mut self) -> TransactOptions {
         let read_mode = Some(self.db.options().read_mode);
-        let drawn = TransactOptions { read_mode, ..options(&mut self.hand) };
-        if self.hand.wide { self.wide_options(drawn) } else { drawn }
+        let mut drawn = TransactOptions { read_mode, ..options(&mut self.hand) };
+        if self.hand.wide {
+            self.vary(&mut drawn);
+        }
+        drawn
     }
 
     fn transaction(&mut self, serial: u64, pipeline: Option<&mut Pipeline>) -> Result<()> {

@@ -1,7 +1,10 @@
 //! Copies of a database that were made while others worked in it, and what else can be made of what a life leaves:
 //! what `salvage` finds, and whoever opens it only to read.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use foreshore::{Database, Error, Result, Salvage, SalvageSource};
 use foreshore_env::{disk::Disk, sync::Arc};
@@ -140,7 +143,7 @@ fn salvaged(disk: FaultyDisk) -> std::result::Result<Option<[Table; 3]>, String>
         let mut rows = Table::new();
         let read = salvage.rows(&table, |key, value| {
             rows.push((key.to_vec(), value.to_vec()));
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         });
         read.map_err(failed)?;
         if let Some(place) = place {

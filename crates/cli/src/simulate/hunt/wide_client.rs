@@ -179,14 +179,12 @@ impl Client<'_> {
     }
 
     /// Who gives way, and when, is up to more than what all seeds draw.
-    pub(super) fn wide_options(&mut self, drawn: TransactOptions) -> TransactOptions {
+    pub(super) fn vary(&mut self, options: &mut TransactOptions) {
         let short = Duration::from_micros(self.hand.random.below(LONGEST_WAIT_US));
-        TransactOptions {
-            priority: self.hand.random.below(3) as i8 - 1,
-            lock_timeout: (self.hand.random.below(6) == 0).then_some(short),
-            label: (self.hand.random.below(3) == 0).then(|| format!("client {}", self.hand.number).into()),
-            ..drawn
-        }
+        options.priority = self.hand.random.below(3) as i8 - 1;
+        options.lock_timeout = (self.hand.random.below(6) == 0).then_some(short);
+        options.label =
+            (self.hand.random.below(3) == 0).then(|| format!("client {}", self.hand.number).into());
     }
 
     /// Commits a transaction as durably as its options say or, in wide seeds, as is said now; gives what that promises.
