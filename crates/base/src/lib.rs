@@ -1,5 +1,5 @@
-//! What every crate of Foreshore shares and nothing more: identifiers, limits, the order-preserving key
-//! encoding, and the kinds of failure of the environment.
+//! What every crate of Foreshore shares and nothing more: identifiers, limits, the order-preserving key encoding,
+//! bounds of ranges of such keys, and the kinds of failure of the environment.
 //!
 //! Invariant: this crate depends on no other crate of the workspace.
 #![forbid(unsafe_code)]

@@ -196,9 +196,10 @@ impl BTree {
 
 /// References to long values in a leaf. A ghost's were deleted with it.
 fn long_values(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
+    let is_leaf = view.level() == 0;
     view.slot_indices().filter(move |slot| {
         let flags = view.slot(*slot).flags();
-        view.level() == 0 && flags.overflow && !flags.ghost
+        is_leaf && flags.overflow && !flags.ghost
     })
 }
 

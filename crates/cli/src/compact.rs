@@ -113,6 +113,9 @@ struct Outcome {
     dropped_left: u64,
     /// Why the pages of some of them cannot be freed.
     drop_failures: Vec<String>,
+    /// It was stopped before it was done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
 }
 
 impl Outcome {
@@ -122,6 +125,7 @@ impl Outcome {
         directory: PathBuf,
         dropped: Option<String>,
         compacted: Option<Compacted>,
+        interrupted: bool,
     ) -> Outcome {
         let stats = db.stats();
         Outcome {
@@ -130,6 +134,7 @@ impl Outcome {
             compacted,
             dropped_left: stats.tables_dropped,
             drop_failures: stats.drop_failures,
+            interrupted,
         }
     }
 
@@ -169,11 +174,8 @@ pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
     let db = open_to_change(&args.directory, &args.settings)?;
     let interruption = Interruption::listen()?;
     let (compacted, stopped) = compact(&db, !args.json && !args.quiet, &interruption)?;
-    let outcome = Outcome::new(&db, args.directory, None, Some(compacted));
+    let outcome = Outcome::new(&db, args.directory, None, Some(compacted), stopped);
     db.close()?;
-    if stopped && outcome.drop_failures.is_empty() {
-        return Err(outcome.broken_off());
-    }
     tell(&outcome, args.json)
 }
 
@@ -197,11 +199,8 @@ pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
         let (done, was_stopped) = compact(&db, shown, &interruption)?;
         (compacted, stopped) = (Some(done), was_stopped);
     }
-    let outcome = Outcome::new(&db, args.directory, Some(args.table), compacted);
+    let outcome = Outcome::new(&db, args.directory, Some(args.table), compacted, stopped);
     db.close()?;
-    if stopped && outcome.drop_failures.is_empty() {
-        return Err(outcome.broken_off());
-    }
     tell(&outcome, args.json)
 }
 
@@ -260,6 +259,9 @@ fn compact(db: &Database, shown: bool, interruption: &Interruption) -> Result<(C
 
 /// Tells the outcome. Pages that cannot be freed are damaged, or the system does not read or write them.
 fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
+    if outcome.interrupted && outcome.drop_failures.is_empty() {
+        return Err(outcome.broken_off());
+    }
     let printed = if json { json_line(outcome) } else { print(outcome) };
     judged(printed, outcome.drop_failures.is_empty())
 }
@@ -285,6 +287,10 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
             HumanCount(compacted.pages_moved),
             compacted.seconds
         ))?;
+    }
+    if outcome.interrupted {
+        let database = outcome.database.display();
+        line(format!("interrupted: next: foreshore compact {database}, which does the rest"))?;
     }
     for failure in &outcome.drop_failures {
         line(failure)?;

@@ -9,6 +9,8 @@ use foreshore_env::sync::{
     atomic::{AtomicBool, Ordering},
 };
 #[cfg(not(foreshore_sim))]
+use foreshore_env::{thread, time::Duration};
+#[cfg(not(foreshore_sim))]
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
@@ -18,13 +20,21 @@ use signal_hook::{
 use crate::directory::INTERRUPTED;
 use crate::output::CliError;
 
+/// What comes so soon behind the first signal is of the same interruption: of a terminal that is closed a program hears
+/// from the shell and from the system, and whoever ends a session may send two signals.
+#[cfg(not(foreshore_sim))]
+const BURST: Duration = Duration::from_secs(1);
+/// Between two looks whether the first signal has come.
+#[cfg(not(foreshore_sim))]
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Whether the program was interrupted. Written when a signal comes; relaxed, because nothing else is told by it.
 #[derive(Clone)]
 pub(crate) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// Begins to listen. A second interruption ends the program at once, as a crash would, for good order may take
-    /// long. A hangup is none where it was to be ignored, as under `nohup`.
+    /// Begins to listen. A second interruption, a second after the first or later, ends the program at once, as a
+    /// crash would, for good order may take long. A hangup is none where it was to be ignored, as under `nohup`.
     pub(crate) fn listen() -> Result<Interruption, CliError> {
         let came = Arc::new(AtomicBool::new(false));
         // Nothing that ends in good order runs on a simulated machine.
@@ -51,11 +61,19 @@ fn listen_for_signals(came: &Arc<AtomicBool>) -> io::Result<()> {
         if signal == SIGHUP && is_ignored(signal) {
             continue;
         }
-        // They are gone through in this order when a signal comes, and from the first on none is lost.
         flag::register(signal, Arc::clone(came))?;
         flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&again))?;
-        flag::register(signal, Arc::clone(&again))?;
     }
+    let came = Arc::clone(came);
+    let arm = move || {
+        while !came.load(Ordering::Relaxed) {
+            thread::sleep(LOOK_EVERY);
+        }
+        thread::sleep(BURST);
+        again.store(true, Ordering::Relaxed);
+    };
+    // Where the system starts no thread, a second interruption is as the first.
+    let _ = thread::Builder::new().spawn(arm);
     Ok(())
 }
 

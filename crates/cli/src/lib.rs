@@ -67,7 +67,7 @@ Examples:
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
 Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done, \
-130 bench, torture or experiment was interrupted, or load, backup, compact or drop twice.
+130 bench, torture or experiment was interrupted, or load, backup, compact or drop was, twice.
 With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output; \
 what a database refuses has the code of its error (\"no_such_table\", \"already_open\"; where a prepared \
 transaction is in the way \"lock_timeout\", \"would_block\" or, of a check, \"busy\"); wrong usage, also of \

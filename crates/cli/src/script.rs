@@ -68,8 +68,8 @@ lock, with "waits_for" and "why": its result comes later with the same id. When 
 lock it says so again; whom it waits for at any time, "explain" tells. A session takes further commands while it waits,
 and runs them afterwards. A line that is no command is answered with its number in "line", and with "id" and "session" as
 far as they could be read. At the end of the input every transaction that is open is rolled back.
-Under sync a commit is answered when it is durable; under pipelined and lazy at once, and a crash may take it back, with all after it:
-pipelined has asked the disk for it, lazy leaves that for later. A script that comes to its end, with status 0 or 1, has made all durable.
+Under sync a commit is answered when it is durable; under pipelined and lazy at once, and a crash may take it back, with all after it.
+Pipelined has asked the disk for it, lazy leaves that for later. A script that comes to its end, with status 0 or 1, has made all durable.
 
 Limits: a line has 4 MiB at most, a name, label or id 255 bytes; there are 1000 sessions at most, each with 1000 commands
 that are not answered, and 64 MiB of them in all; a scan gives 100000 entries at most, and breaks off with "cut_off" after 32 MiB.

@@ -12,7 +12,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::output::printable;
 
-/// When it is written first, and how often anew.
+/// How often it is written anew.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Shown until it is dropped, if standard error is a terminal.

@@ -367,7 +367,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A [salvage](crate::Salvage::open_with) was stopped while it looked at the pages.
-    #[error("the salvage was stopped before it had looked at all pages; nothing has changed: start it again")]
+    #[error("the salvage was stopped before it was finished; nothing has changed: start it again")]
     SalvageStopped,
     /// What excludes this call is under way: see [`Database::compact`](crate::Database::compact).
     #[error("database {}: {reason}; try again when that is over", path.display())]

@@ -132,9 +132,9 @@ impl FaultyDisk {
         self.state.lock().faults.fail_syncs.insert(number);
     }
 
-    /// Lets the next sync of a file whose name has this extension by then fail, as with [`FaultyDisk::fail_sync`], and
-    /// none of another file that somebody in the background comes to first: `log` is a segment of a log that has
-    /// records that count, and none that is being made.
+    /// Lets the next sync to end, of a file whose name has this extension by then, fail, as with
+    /// [`FaultyDisk::fail_sync`], and none of another file that somebody in the background comes to first: `log` is a
+    /// segment of a log that has records that count, and none that is being made.
     pub fn fail_next_sync_of(&self, extension: &'static str) {
         self.state.lock().faults.fail_sync_of = Some(extension);
     }

@@ -306,8 +306,8 @@ impl Core {
         self.shorten_log_from(self.log.low_water(), false)
     }
 
-    /// As [`Core::shorten_log`], but no backup ends for it, also of those whose beginning was needed by others until
-    /// the checkpoint looked.
+    /// As [`Core::shorten_log`], but no backup ends for it, nor one that came to hold the log up only while the
+    /// checkpoint was waited for.
     pub(crate) fn shorten_log_beside_backups(&self) -> Result<bool> {
         self.shorten_log_from(self.log.low_water(), true)
     }

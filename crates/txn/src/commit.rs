@@ -200,7 +200,7 @@ impl Txn {
         self.pipeline.as_ref().is_some_and(|place| place.inherits)
     }
 
-    /// Lets its pipeline go on, if it is in one, behind a commit at this LSN or a rollback.
+    /// Lets its pipeline go on, if it is in one, behind a commit or a preparation at this LSN, or a rollback.
     pub(crate) fn leave_pipeline(&mut self, committed: Option<Lsn>) {
         if let Some(place) = self.pipeline.take() {
             place.end(self.session.core(), None, committed);

@@ -115,7 +115,14 @@ impl Core {
         self.checkpoint_lets_go(self.needed_by_open(), 0)
     }
 
-    /// The same, by more than so many bytes, and without the end of a backup.
+    /// The same, without the end of a backup.
+    pub(crate) fn checkpoint_shortens_log_beside_backups(&self) -> bool {
+        let needed = self.needed_by_open();
+        let kept = self.backups.oldest().map_or(needed, |from| from.min(needed));
+        kept > self.log.low_water() && self.log.is_within_work(needed)
+    }
+
+    /// As [`Core::checkpoint_shortens_log`], by more than so many bytes, and without the end of a backup.
     pub(crate) fn checkpoint_shortens_log_by(&self, bytes: u64) -> bool {
         let needed = self.needed_by_open();
         self.checkpoint_lets_go(needed, bytes) && self.backups.oldest().is_none_or(|from| from >= needed)

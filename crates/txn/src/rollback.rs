@@ -198,7 +198,7 @@ fn undo_in_tree(core: &Core, chain: &mut TxnChain, header: &RecordHeader, payloa
 /// Undoes a change, and tries again where it got no frame or no latch: a rollback that fails stops the database. A try
 /// that failed so has changed nothing, or a part that undo passes over the next time. While the log is open and its
 /// disk stands still tries do not count: that holds up everybody, and those who have the latches may wait for room in
-/// the log. Else there are [`UNDO_TRIES`]: nobody holds a frame or a latch for longer.
+/// the log. Else there are [`UNDO_TRIES`] more: nobody holds a frame or a latch for longer.
 fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {

@@ -26,8 +26,8 @@ Examples:
   foreshore bench killpolicy                         who gives way in deadlocks between pipelines
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished, 130 it was interrupted.
-What compares variants or engines prints then what was measured until then:
-with --json there is \"partial\":true, beside the error.";
+What compares variants or engines prints then what was measured until then,
+with --json as \"partial\":true, beside the error.";
 
 pub(super) const TPCC: &str = "\
 Examples:

@@ -41,7 +41,11 @@ fn catches_interruptions(child: &Child) -> bool {
     u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (2 - 1) != 0
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn send(signal: &str, child: &Child) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(120), "it takes too long until {what}");
@@ -57,7 +61,7 @@ fn interrupted(arguments: &str) -> (Scene, Output) {
         make_database(&scene);
         let child = scene.start(arguments);
         wait_until(&format!("{arguments} begins"), || catches_interruptions(&child));
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        send("-INT", &child);
         let output = child.wait_with_output().unwrap();
         if output.status.code() != Some(0) {
             return (scene, output);
@@ -67,13 +71,9 @@ fn interrupted(arguments: &str) -> (Scene, Output) {
 }
 
 /// A load, a backup or a compaction that was left alone with `nohup` ended with its terminal.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_hangup_that_is_to_be_ignored_is_no_interruption() {
     let scene = Scene::new();
-    let send = |signal: &str, child: &Child| {
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
-    };
     let program = env!("CARGO_BIN_EXE_foreshore");
     let mut child = Command::new("sh")
         .args(["-c", &format!("trap '' HUP; exec {program} load db - --format csv --table t --key-type u64")])
@@ -98,10 +98,27 @@ fn a_hangup_that_is_to_be_ignored_is_no_interruption() {
         let stdin = child.stdin.take();
         wait_until("the load begins", || catches_interruptions(&child));
         send(signal, &child);
+        wait_until("the load ends", || child.try_wait().unwrap().is_some());
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{signal}: {}", text(&output.stderr));
         drop(stdin);
     }
+}
+
+/// Of a terminal that is closed a program hears twice, and it ended at the second time, in the middle of its work.
+#[test]
+fn two_signals_at_once_are_one_interruption() {
+    let scene = Scene::new();
+    let mut child = scene.start("load db - --format csv --table t --key-type u64");
+    let stdin = child.stdin.take();
+    wait_until("the load begins", || catches_interruptions(&child));
+    for signal in ["-STOP", "-TERM", "-INT", "-CONT"] {
+        send(signal, &child);
+    }
+    wait_until("the load ends", || child.try_wait().unwrap().is_some());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    drop(stdin);
 }
 
 fn is_sound(scene: &Scene, records: u64) {

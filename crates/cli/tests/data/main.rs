@@ -4,6 +4,7 @@
 mod damage;
 mod dumps;
 mod input;
+#[cfg(target_os = "linux")]
 mod interruptions;
 mod paths;
 mod scene;

@@ -73,7 +73,8 @@ impl Player {
         self.answers.recv_timeout(PATIENCE).expect("an answer")
     }
 
-    /// Everything that is answered until every statement has ended or waits: a command is read no sooner.
+    /// Everything that is answered until every statement has ended or waits: a command is read no sooner, unless that
+    /// takes ten seconds.
     pub(crate) fn settled(&mut self) -> Vec<Json> {
         self.fences += 1;
         let fence = format!("fence {}", self.fences);

@@ -16,6 +16,7 @@ use foreshore_env::disk::{Disk, OpenMode, RealDisk};
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
 const OTHER: TableDefinition<&str, i64> = TableDefinition::new("other");
+const NOTES: TableDefinition<u64, &[u8]> = TableDefinition::new("notes");
 
 /// Everything below a directory: permission bits, and the bytes of files.
 fn everything(directory: &Path) -> BTreeMap<PathBuf, (u32, Option<Vec<u8>>)> {
@@ -245,6 +246,9 @@ fn a_salvage_can_be_stopped() {
     let path = home.path().join("bank");
     let db = Database::open(&path).unwrap();
     fill(&db, 0);
+    // More pages than it looks at before it tells how far it is.
+    db.transact(|tx| (0..200).try_for_each(|number| tx.put(NOTES, number, &[7; 8000][..]).map(drop)))
+        .unwrap();
     db.close().unwrap();
     drop(db);
     let before = everything(&path);
@@ -256,10 +260,12 @@ fn a_salvage_can_be_stopped() {
     let error = stopped.unwrap_err();
     assert!(matches!(error, Error::SalvageStopped), "{error}");
     assert_eq!(error.code(), "salvage_stopped");
-    assert!(told.len() == 1 && told[0].done_pages <= told[0].total_pages, "{told:?}");
+    assert!(told.len() == 1 && told[0].done_pages < told[0].total_pages, "{told:?}");
     assert!(everything(&path) == before);
     let salvage = Salvage::open_with(&path, |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(salvage.rows(&salvage.tables()[0], |_, _| ControlFlow::Continue(())).unwrap().rows, 200);
+    let tables = salvage.tables();
+    let accounts = tables.iter().find(|table| table.name == "accounts").unwrap();
+    assert_eq!(salvage.rows(accounts, |_, _| ControlFlow::Continue(())).unwrap().rows, 200);
 }
 
 /// The one with the same number was read in its place.

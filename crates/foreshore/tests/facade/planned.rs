@@ -306,7 +306,9 @@ fn a_victim_in_reconnaissance_is_none_in_the_run() {
         // It has locked the name of the table, and will wait for the disk.
         let is_of_a_key =
             |lock: &LockView| !matches!(lock.target, LockTarget::Database | LockTarget::Table { .. });
+        let begun = Instant::now();
         while !db.locks().locks.iter().any(is_of_a_key) {
+            assert!(begun.elapsed() < FAR, "it locks no name");
             thread::sleep(Duration::from_millis(1));
         }
         let (mut runs, mut victims) = (0, 0);

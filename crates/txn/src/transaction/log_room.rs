@@ -9,10 +9,10 @@
 //! Before a value of more than 64 KiB is written, or deleted, it looks ahead, and has a checkpoint taken if the log
 //! might not do.
 //!
-//! Nobody waits for longer than [`PATIENCE`], but for a rollback or a checkpoint that is under way, which ends: the
-//! oldest may be in the middle of a change and wait for a lock, or be prepared. A transaction that waits for no lock
-//! does not wait here either, but for the checkpoint that it takes. Who waits, and has a deadline or may be cancelled,
-//! has another thread take it.
+//! Nobody waits for longer than [`PATIENCE`], before a large value twice that, but for a rollback or a checkpoint that
+//! is under way, which ends: the oldest may be in the middle of a change and wait for a lock, or be prepared. A
+//! transaction that waits for no lock does not wait here either, but for the checkpoints that it takes. Who waits, and
+//! has a deadline or may be cancelled, has another thread take them.
 
 use foreshore_env::{
     thread,
@@ -92,7 +92,8 @@ impl TxnSession {
         self.wait_for_room(false)
     }
 
-    /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go, no backup either.
+    /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go, nor a backup that
+    /// holds the log up.
     fn wait_for_room(&self, ahead: bool) -> Result<bool, TxnError> {
         let core = self.core();
         let (begun, low_water) = (Instant::now(), core.log.low_water());
@@ -107,11 +108,15 @@ impl TxnSession {
                 return Ok(true);
             }
             let waiting = &self.waiting;
-            let shortens = core.checkpoint_shortens_log();
+            let shortens = match ahead {
+                true => core.checkpoint_shortens_log_beside_backups(),
+                false => core.checkpoint_shortens_log(),
+            };
             if ahead && !shortens {
                 return Ok(false);
             }
-            // A checkpoint was not taken if it would not have made room: then it is asked for once more.
+            // One that was not taken, because of those who were open, is asked for once more when it would make room
+            // again.
             asked &= shortens;
             let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();
             if shortens && (waiting.no_wait || !can_be_ended) {

@@ -288,5 +288,5 @@ fn impossible(length: usize, txn: TxnId, kind: RecordKind) -> StorageError {
     } else {
         ("kind of a log record (0 is the log's own)", u64::from(u8::MAX) - 1, u64::from(kind.0))
     };
-    StorageError::LimitExceeded { what, limit, got }
+    StorageError::beyond_limit(what, limit, got)
 }

@@ -15,7 +15,7 @@ use foreshore_env::{
 };
 
 use super::{
-    Core, POISONED,
+    Core, Farewell, POISONED,
     pen::Stalls,
     wait::{Stop, Timer, Waiting},
 };
@@ -43,20 +43,19 @@ enum Task {
 }
 
 /// Tells everybody when the flusher ends, also by a panic.
-struct Farewell<'a>(&'a Core);
+struct Ends<'a>(&'a Core);
 
-impl Drop for Farewell<'_> {
+impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.poison("the flusher of the log died");
-        }
         self.0.flusher_ends();
     }
 }
 
 /// The life of the flusher's thread.
 pub(crate) fn run_flusher(core: &Core) {
-    let _farewell = Farewell(core);
+    // The log is poisoned before everybody is told.
+    let _ends = Ends(core);
+    let _farewell = Farewell { core, died: "the flusher of the log died" };
     loop {
         let task = core.next_task();
         let result = match task {

@@ -8,10 +8,12 @@ use super::{Core, Farewell};
 
 /// How often a full disk is asked for space, and whether a file can be made again.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
+/// What the log is poisoned with when the maker dies.
+pub(super) const DIED: &str = "the maker of spare segments of the log died";
 
 /// The thread's life.
 pub(crate) fn run_maker(core: &Core) {
-    let _farewell = Farewell { core, died: "the maker of spare segments of the log died" };
+    let _farewell = Farewell { core, died: DIED };
     let mut not_before = None;
     while core.space_is_wanted(not_before) {
         if let Err(error) = core.reserve().and_then(|()| core.prepare_next()) {

@@ -299,7 +299,7 @@ fn a_maker_of_spares_that_dies_poisons() {
     let dying = thread::spawn({
         let core = Arc::clone(&core);
         move || {
-            let _farewell = Farewell { core: &core, died: "the maker of spare segments of the log died" };
+            let _farewell = Farewell { core: &core, died: maker::DIED };
             panic!("planted");
         }
     });

@@ -32,7 +32,7 @@ pub(super) const LEDGER: u32 = 2;
 pub(super) const WRITTEN: &[u8] = b"committed";
 /// Commits of a pipeline that are waited for together.
 const TICKETS: usize = 4;
-/// Transactions that a client has submitted and not waited for, at most.
+/// Transactions that a client has submitted and not waited for, at most, but for those with a declared plan.
 const SUBMITTED: u64 = 5;
 /// How long a thread waits for the moment at which nobody writes.
 const VERIFY_WAIT: Duration = Duration::from_millis(200);

@@ -23,8 +23,7 @@ use super::{
 };
 
 /// The seeds that are wide, by what is left of them when they are divided: about one in four, beside each other choice
-/// that is made so. They are chosen without a draw, and draw apart, so that the other seeds stay as they were; at none
-/// of these a planted fault was known to be found that is not theirs alone.
+/// that is made so. They are chosen without a draw, and draw apart, so that the other seeds stay as they were.
 const WIDE: [(u64, &[u64]); 2] = [(11, &[5]), (13, &[5, 10])];
 /// The most steps of a declared plan.
 const MOST_DECLARED: u64 = 5;
