@@ -210,10 +210,11 @@ fn whoever_sleeps_for_room_does_not_count_on_those_who_were_woken() {
         let flusher = thread::spawn(flusher);
         core.store.reserve().unwrap();
         core.reserve().unwrap();
-        // The writer sees what is there now, and waits for the pen.
         let pen = core.pen.lock();
         (0..3).for_each(|_| _ = append(&core, 30_000).unwrap());
-        core.want_write();
+        // The last of them has asked the writer, which sees what is there now, and waits for the pen. Asked once more,
+        // it would not hear of it until then.
+        assert!(core.ring.taken(core.tail()) > core.ring.bytes() / 4);
         eventually("the writer sleeps", || !core.write_wanted.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(20));
         append(&core, 10_000).unwrap();
