@@ -178,7 +178,7 @@ mod sealed {
 /// Each step gives the first entry behind the one before, with what its transaction has written meanwhile. Several
 /// entries are read at a time: what others write behind the last one given, where no lock keeps them from it, may be
 /// met or not. At the end of the range it stays there, whatever is added. After an error it stands where it stood, but
-/// for [`Error::Undecodable`](crate::Error::Undecodable): then it stands on that entry, and the next step passes it.
+/// for [`Error::Undecodable`]: then it stands on that entry, and the next step passes it.
 #[derive(Debug)]
 pub struct Cursor<K, V> {
     table: TableInfo,
