@@ -247,7 +247,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
     while let Some(work) = core.growth.wait() {
         let result = match work {
             Work::End(txn) => ender::end(core, txn),
-            Work::Shorten(low_water) => core.shorten_log_from(low_water, false).map(drop),
+            Work::Shorten(low_water) => core.shorten_log_from(low_water).map(drop),
             Work::Checkpoint => core.checkpoint_that_is_asked_for(),
             Work::Reaper => reaper::run(core).map(|done| {
                 if !done {
@@ -303,22 +303,27 @@ impl Core {
     /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not, and ends the
     /// backups that would keep it as long as it is (TXN-31); whether it is shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
-        self.shorten_log_from(self.log.low_water(), false)
+        self.shorten_log_from(self.log.low_water())
     }
 
     /// As [`Core::shorten_log`], but no backup ends for it, nor one that came to hold the log up only while the
     /// checkpoint was waited for.
     pub(crate) fn shorten_log_beside_backups(&self) -> Result<bool> {
-        self.shorten_log_from(self.log.low_water(), true)
+        let before = self.log.low_water();
+        let mut control = self.control.lock();
+        if self.log.low_water() == before && self.checkpoint_shortens_log_beside_backups() {
+            self.checkpoint_as(&mut control, false)?;
+        }
+        Ok(self.log.low_water() > before)
     }
 
     /// As [`Core::shorten_log`], of a log that was kept from `before` on.
-    fn shorten_log_from(&self, before: Lsn, spares_backups: bool) -> Result<bool> {
+    fn shorten_log_from(&self, before: Lsn) -> Result<bool> {
         let mut control = self.control.lock();
         if self.log.low_water() == before && self.checkpoint_shortens_log() {
             let taken = self.checkpoint_as(&mut control, false)?;
             let needed = control.content().log_from;
-            if taken && !spares_backups && self.log.low_water() < needed {
+            if taken && self.log.low_water() < needed {
                 self.backups.give_way(needed);
                 self.log.release_before(needed)?;
             }

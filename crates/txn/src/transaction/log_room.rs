@@ -76,11 +76,35 @@ impl TxnSession {
             let is_worth_it = bytes > left
                 && core.check_writable().is_ok()
                 && core.checkpoint_shortens_log_by((used + left) / SHARES);
-            if !is_worth_it || !self.wait_for_room(true)? {
+            if !is_worth_it || !self.wait_for_checkpoint_ahead()? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Before the log is full: waits for a checkpoint alone, so nobody has to go, nor a backup that holds the log up.
+    /// Whether the log is shorter now.
+    fn wait_for_checkpoint_ahead(&self) -> Result<bool, TxnError> {
+        let core = self.core();
+        let (begun, low_water) = (Instant::now(), core.log.low_water());
+        self.check_may_go_on()?;
+        if self.takes_checkpoints_itself() {
+            return Ok(core.shorten_log_beside_backups()?);
+        }
+        core.growth.ask();
+        while core.log.low_water() == low_water {
+            // One that cannot be taken is no reason to wait longer.
+            if !core.checkpoint_shortens_log_beside_backups()
+                || (begun.elapsed() >= PATIENCE && core.control.try_lock().is_some())
+                || self.is_past_deadline()
+            {
+                return Ok(false);
+            }
+            thread::sleep(LOOK_EVERY);
+            self.check_may_go_on()?;
+        }
+        Ok(true)
     }
 
     /// Waits for room in the log; whether there may be some now.
@@ -89,12 +113,6 @@ impl TxnSession {
     /// [`TxnError::LogHeld`] if this transaction itself has to go; and whatever ends a transaction.
     #[cold]
     pub(crate) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
-        self.wait_for_room(false)
-    }
-
-    /// `ahead`: the log is not full yet, so only a checkpoint is waited for, and nobody has to go, nor a backup that
-    /// holds the log up.
-    fn wait_for_room(&self, ahead: bool) -> Result<bool, TxnError> {
         let core = self.core();
         let (begun, low_water) = (Instant::now(), core.log.low_water());
         let (mut asked, mut ending) = (false, false);
@@ -107,29 +125,18 @@ impl TxnSession {
             if core.log.low_water() > low_water {
                 return Ok(true);
             }
-            let waiting = &self.waiting;
-            let shortens = match ahead {
-                true => core.checkpoint_shortens_log_beside_backups(),
-                false => core.checkpoint_shortens_log(),
-            };
-            if ahead && !shortens {
-                return Ok(false);
-            }
+            let shortens = core.checkpoint_shortens_log();
             // One that was not taken, because of those who were open, is asked for once more when it would make room
             // again.
             asked &= shortens;
-            let can_be_ended = waiting.deadline.is_some() || waiting.cancel.is_some();
-            if shortens && (waiting.no_wait || !can_be_ended) {
-                return Ok(if ahead { core.shorten_log_beside_backups()? } else { core.shorten_log()? });
+            if shortens && self.takes_checkpoints_itself() {
+                return Ok(core.shorten_log()?);
             }
             let mine = oldest == Some(self.txn());
             match (core.options.log_full, oldest) {
-                // The checkpoint may take longer than this transaction has time.
                 _ if shortens => {
-                    match ahead {
-                        _ if asked => {}
-                        true => core.growth.ask(),
-                        false => core.growth.ask_room(low_water),
+                    if !asked {
+                        core.growth.ask_room(low_water);
                     }
                     (asked, ending) = (true, false);
                 }
@@ -145,14 +152,24 @@ impl TxnSession {
             }
             // One that cannot be taken is no reason to wait longer.
             let under_way = || shortens && core.control.try_lock().is_none();
-            if waiting.no_wait
+            if self.waiting.no_wait
                 || (begun.elapsed() >= PATIENCE && !ending && !under_way())
-                || waiting.deadline.is_some_and(|deadline| deadline <= Instant::now())
+                || self.is_past_deadline()
             {
                 return Ok(false);
             }
             thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Whether it waits for no other thread to take a checkpoint, which may last longer than it has time.
+    fn takes_checkpoints_itself(&self) -> bool {
+        let can_be_ended = self.waiting.deadline.is_some() || self.waiting.cancel.is_some();
+        self.waiting.no_wait || !can_be_ended
+    }
+
+    fn is_past_deadline(&self) -> bool {
+        self.waiting.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 }
 

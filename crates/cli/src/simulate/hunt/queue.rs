@@ -71,14 +71,4 @@ impl Hand {
         tx.set_isolation(Isolation::Serializable);
         seen
     }
-
-    /// Reads keys that it may write, several at a time.
-    pub(super) fn get_many(&mut self, tx: &mut Transaction, ops: &mut Vec<Op>) -> Result<()> {
-        let number = self.random.below(2) as u32;
-        let keys: Vec<_> = (0..self.random.below(STEPS)).map(|_| self.key()).collect();
-        let found = tx.get_many_for_update(table(number), keys.iter().map(Vec::as_slice))?;
-        let found = keys.into_iter().zip(found);
-        ops.extend(found.map(|(key, result)| Op::Get { table: number, key, result }));
-        Ok(())
-    }
 }

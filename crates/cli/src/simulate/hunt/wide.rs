@@ -91,7 +91,8 @@ impl Hand {
             }
             10..13 => self.walk(tx, ops, serial),
             13..16 => self.take(tx, ops, serial),
-            16 => self.get_many(tx, ops),
+            16 => self
+                .get_many(ops, |table, keys| tx.get_many_for_update(table, keys.iter().map(Vec::as_slice))),
             17 => self.remove_range(tx, ops),
             18 => self.remove_some(tx, ops),
             _ => self.append(tx, ops, serial),
@@ -106,16 +107,7 @@ impl Hand {
                 let present = tx.contains_key(table(number), &key)?;
                 ops.push(Op::Contains { table: number, key, present });
             }
-            1 => {
-                let number = self.random.below(2) as u32;
-                let keys: Vec<_> = (0..self.random.below(STEPS)).map(|_| self.key()).collect();
-                let found = tx.get_many(table(number), &keys)?;
-                ops.extend(keys.into_iter().zip(found).map(|(key, result)| Op::Get {
-                    table: number,
-                    key,
-                    result,
-                }));
-            }
+            1 => self.get_many(ops, |table, keys| tx.get_many(table, keys))?,
             2 => {
                 let mut left = Left { low: Bound::Unbounded, high: Bound::Unbounded, ..self.range() };
                 let descending = self.random.below(2) == 0;
@@ -126,6 +118,20 @@ impl Hand {
             4 => self.visit(tx, ops)?,
             _ => self.keys_and_values(tx, ops)?,
         }
+        Ok(())
+    }
+
+    /// Several keys at a time.
+    fn get_many(
+        &mut self,
+        ops: &mut Vec<Op>,
+        get: impl FnOnce(Bytes<'_>, &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>>,
+    ) -> Result<()> {
+        let number = self.random.below(2) as u32;
+        let keys: Vec<_> = (0..self.random.below(STEPS)).map(|_| self.key()).collect();
+        let found = get(table(number), &keys)?;
+        let found = keys.into_iter().zip(found);
+        ops.extend(found.map(|(key, result)| Op::Get { table: number, key, result }));
         Ok(())
     }
 
