@@ -254,14 +254,17 @@ impl Ring {
         self.publish(position, first_word, header);
     }
 
-    /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: it is long
-    /// ago that anybody had them. Those at the ring's beginning are not among them.
+    /// Has the mark fetched of a record of `length` bytes at a claimed position, and the first lines that it will be
+    /// written to: it is long ago that anybody had them, but for the mark and the line in which the record before ends,
+    /// which another processor may be writing to now. Those at the ring's beginning are not among them.
     #[inline]
     pub(crate) fn prefetch(&self, position: u64, length: usize) {
-        let lines = self.words()[self.index(position)..].chunks(LINE_WORDS);
-        lines
-            .take(length.div_ceil(LINE_WORDS * WORD_BYTES).min(MOST_LINES))
-            .for_each(|line| hint::prefetch(&line[0], hint::Access::Write));
+        hint::prefetch(self.mark(position), hint::Access::Write);
+        let index = self.index(position);
+        let before = index % LINE_WORDS;
+        let lines = (before + length.div_ceil(WORD_BYTES)).div_ceil(LINE_WORDS);
+        let first_words = self.words()[index - before..].iter().step_by(LINE_WORDS);
+        first_words.take(lines.min(MOST_LINES)).for_each(|word| hint::prefetch(word, hint::Access::Write));
     }
 
     /// A word of a published record.
