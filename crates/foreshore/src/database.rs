@@ -133,9 +133,9 @@ impl Database {
     /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline, and
     /// [`Error::LockTimeout`] if it was refused a wait for as long as it may last; what
     /// [`Database::begin`] and [`Transaction::commit`] fail with. [`Error::TooManyTransactions`] comes when it has
-    /// waited for one to end, for 10 s or until the deadline; at once with [`TransactOptions::no_wait`], in a
-    /// [`Pipeline`], and where `body` makes a table, which takes a place of its own. After any but
-    /// [`Error::OutcomeUnknown`] nothing of it is committed.
+    /// waited for one to end, for 10 s or until the deadline, to have a place itself or for a table that `body` makes,
+    /// which takes one of its own; at once with [`TransactOptions::no_wait`], and in a [`Pipeline`] for itself. After
+    /// any but [`Error::OutcomeUnknown`] nothing of it is committed.
     #[track_caller]
     pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(&TransactOptions::default(), body)
