@@ -120,7 +120,7 @@ impl<'o> Sink<'o> {
     fn make_table(&mut self) -> Result<(), CliError> {
         let Some([key_type, value_type]) = self.types.take() else { return Ok(()) };
         let table = self.table.clone();
-        self.database()?.create_table(&table, &key_type, &value_type)?;
+        self.database()?.create_table(&table, &key_type, &value_type).map_err(of_other_types)?;
         self.tables.insert(table);
         Ok(())
     }
@@ -238,6 +238,20 @@ fn too_long(key: &[u8], value: &[u8]) -> Option<Error> {
     }
     (value.len() > MAX_VALUE_BYTES)
         .then(|| Error::ValueTooLong { bytes: value.len(), limit: MAX_VALUE_BYTES })
+}
+
+/// What to tell of a table that is there with other types than the input has, which not everybody knows to have chosen.
+fn of_other_types(error: Error) -> CliError {
+    match &error {
+        Error::TypeMismatch { table, stored, asked } => CliError::Retold {
+            code: error.code(),
+            message: format!("table {table:?} holds {stored}, and the input is {asked}"),
+            hint: "name the type of its keys (--key-type), or another table (--table); values that are no str come \
+                   from lines that name the types, as `foreshore dump` writes them"
+                .to_owned(),
+        },
+        _ => error.into(),
+    }
 }
 
 fn refused(line: u64, error: &Error) -> CliError {

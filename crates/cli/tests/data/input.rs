@@ -12,6 +12,28 @@ fn a_key_that_is_there_is_shown_as_dump_shows_it() {
     }
 }
 
+/// The advice was to use the types that the table was made with: nothing said how, and for values there is no option.
+#[test]
+fn who_has_other_types_than_the_table_is_told_how_to_give_them() {
+    let scene = Scene::new();
+    scene.write("t.csv", "id,name\n1,one\n");
+    scene.succeed("load db t.csv --key-type u64");
+    let said = scene.fail("load db t.csv --replace");
+    assert!(said.contains("table \"t\" holds u64 → str, and the input is str → str"), "{said}");
+    assert!(said.contains("--key-type") && said.contains("no entry of it is in the database"), "{said}");
+    scene.succeed("load db t.csv --replace --key-type u64");
+
+    let head = "{\"table\":\"n\",\"key_type\":\"u64\",\"value_type\":\"i64\"}\n";
+    scene.write("n.jsonl", format!("{head}{{\"key\":1,\"value\":10}}\n"));
+    scene.succeed("load db n.jsonl");
+    let said = scene.fail("load db t.csv --table n --key-type u64");
+    assert!(said.contains("lines that name the types, as `foreshore dump` writes them"), "{said}");
+    scene.write("more.jsonl", format!("{head}{{\"key\":2,\"value\":20}}\n"));
+    scene.succeed("load db more.jsonl");
+    let refused = parsed(&text(&scene.run("load db t.csv --json").stdout));
+    assert_eq!(refused["error"]["code"], "type_mismatch");
+}
+
 #[test]
 fn a_line_that_is_no_object_is_explained() {
     let scene = Scene::new();
