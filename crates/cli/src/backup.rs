@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     interruption::Interruption,
-    output::{CliError, json_line, line, shown_path},
+    output::{CliError, argument, json_line, line, shown_path},
     settings::Settings,
     verify::open_to_look,
 };
@@ -74,7 +74,7 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
         line(format!(
             "{from} is copied to {to}: {pages} pages, {log_bytes} bytes of the log, as of LSN {end}, in {seconds:.1} s"
         ))?;
-        line(format!("next: foreshore verify {to}"))?;
+        line(format!("next: foreshore verify {}", argument(&outcome.backup)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

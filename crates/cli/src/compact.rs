@@ -15,7 +15,7 @@ use crate::{
     bench::parse_seconds,
     dump::cell::escape,
     interruption::Interruption,
-    output::{CliError, json_line, judged, line, shown_path},
+    output::{CliError, argument, json_line, judged, line, shown_path},
     prepared::in_its_way,
     settings::Settings,
     verify::open_to_change,
@@ -155,7 +155,7 @@ impl Outcome {
             )
         });
         let mut done: Vec<String> = dropped.into_iter().chain(compacted).collect();
-        done.push(format!("next: foreshore compact {}, which does the rest", self.database.display()));
+        done.push(format!("next: foreshore compact {}, which does the rest", argument(&self.database)));
         CliError::Partial { cause: Box::new(CliError::Interrupted), done: done.join("\n  ") }
     }
 }
@@ -186,7 +186,7 @@ pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
         .drop_table_within(&args.table, args.wait)
         .map_err(|error| in_its_way(error, &args.table, &args.directory))?;
     if !dropped {
-        let hint = format!("foreshore stat {} --quick", args.directory.display());
+        let hint = format!("foreshore stat {} --quick", argument(&args.directory));
         return Err(CliError::no_such_table(&args.table, &args.directory, hint));
     }
     let shown = !args.json && !args.quiet;
@@ -289,20 +289,20 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         ))?;
     }
     if outcome.interrupted {
-        let database = outcome.database.display();
+        let database = argument(&outcome.database);
         line(format!("interrupted: next: foreshore compact {database}, which does the rest"))?;
     }
     for failure in &outcome.drop_failures {
         line(failure)?;
     }
     if !outcome.drop_failures.is_empty() {
-        line(format!("  next: foreshore verify {}", outcome.database.display()))?;
+        line(format!("  next: foreshore verify {}", argument(&outcome.database)))?;
     }
     let unfinished = outcome.dropped_left.saturating_sub(outcome.drop_failures.len() as u64);
     if unfinished > 0 {
         line(format!(
             "the pages of {unfinished} dropped tables are not free yet: next: foreshore compact {}",
-            outcome.database.display()
+            argument(&outcome.database)
         ))?;
     }
     Ok(())

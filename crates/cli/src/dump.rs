@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    output::CliError,
+    output::{CliError, argument},
     prepared::in_its_way,
     settings::Settings,
     under_way::{UnderWay, stdout_is_a_file},
@@ -98,7 +98,7 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
         None => db.tables()?,
         // The others are not looked at, however many there are.
         Some(wanted) => vec![db.table(&wanted)?.ok_or_else(|| {
-            let hint = format!("`foreshore stat {}` shows those that there are", args.directory.display());
+            let hint = format!("`foreshore stat {}` shows those that there are", argument(&args.directory));
             CliError::no_such_table(&wanted, &args.directory, hint)
         })?],
     };

@@ -248,7 +248,20 @@ pub(crate) fn damaged<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Path> 
 
 /// What to do about a damaged database.
 pub(crate) fn after_damage(database: &Path) -> String {
-    format!("restore a backup, or save what can be read: foreshore salvage {} NEW_DIR", database.display())
+    format!("restore a backup, or save what can be read: foreshore salvage {} NEW_DIR", argument(database))
+}
+
+/// A path as the argument of a command that is to be typed, or copied: as it is where a shell takes it so.
+pub(crate) fn argument(path: &Path) -> String {
+    let is_plain = |character: char| character.is_alphanumeric() || "/._-+:,@%=".contains(character);
+    let shown = path.display().to_string();
+    // What begins with a dash would be an option.
+    let before = if shown.starts_with('-') { "./" } else { "" };
+    if !shown.is_empty() && shown.chars().all(is_plain) {
+        format!("{before}{shown}")
+    } else {
+        format!("'{before}{}'", shown.replace('\'', r"'\''"))
+    }
 }
 
 /// Prints why something failed as programs read it, and at which line of the input, if it was one.
@@ -368,6 +381,25 @@ mod tests {
         ] {
             assert_eq!(printable(text), shown);
         }
+    }
+
+    /// Who copied a command out of an error about "my shop" was told that there is no "my".
+    #[test]
+    fn a_path_in_a_command_is_one_argument() {
+        for (path, shown) in [
+            ("shop.foreshore", "shop.foreshore"),
+            ("/größe/a-b_1@2", "/größe/a-b_1@2"),
+            ("my shop", "'my shop'"),
+            ("$(ls); *", "'$(ls); *'"),
+            ("~", "'~'"),
+            ("bob's", r"'bob'\''s'"),
+            ("-rf", "./-rf"),
+            ("-r f", "'./-r f'"),
+            ("", "''"),
+        ] {
+            assert_eq!(argument(Path::new(path)), shown);
+        }
+        assert!(after_damage(Path::new("my shop")).contains("foreshore salvage 'my shop' NEW_DIR"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use foreshore_env::time::unix_seconds;
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, line, shown_path, utc},
+    output::{CliError, argument, json_line, line, shown_path, utc},
     settings::Settings,
     verify::{open_to_change, open_to_look},
 };
@@ -117,7 +117,7 @@ fn undecided(error: Error, id: &[u8], directory: &Path) -> CliError {
         Error::UnknownGlobalId { .. } => CliError::Retold {
             code: error.code(),
             message: format!("no transaction is prepared under {:?}", PreparedTransaction::show_id(id)),
-            hint: format!("`foreshore prepared {}` lists those that are", directory.display()),
+            hint: format!("`foreshore prepared {}` lists those that are", argument(directory)),
         },
         error => error.into(),
     }
@@ -143,7 +143,7 @@ pub(crate) fn in_its_way(error: Error, table: &str, directory: &Path) -> CliErro
         Error::LockTimeout(_) | Error::WouldBlock(_) => CliError::Retold {
             code: error.code(),
             message: format!("table {table:?} is in use: {error}"),
-            hint: format!("commit or roll back what `foreshore prepared {}` lists", directory.display()),
+            hint: format!("commit or roll back what `foreshore prepared {}` lists", argument(directory)),
         },
         error => error.into(),
     }

@@ -10,7 +10,7 @@ use foreshore::{Database, Error, Options, VerifyReport};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, after_damage, json_line, judged, line, shown_path},
+    output::{CliError, after_damage, argument, json_line, judged, line, shown_path},
     recovery,
     settings::Settings,
     under_way::UnderWay,
@@ -136,7 +136,7 @@ fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
                 message: format!("prepared transactions, {undecided} of them, are in the way of the check"),
                 hint: format!(
                     "commit or roll back what `foreshore prepared {}` lists",
-                    args.directory.display()
+                    argument(&args.directory)
                 ),
             });
         }

@@ -9,7 +9,7 @@ use foreshore_bench::{Latency, Report};
 
 use crate::{
     bench::text::written,
-    output::{CliError, line},
+    output::{CliError, argument, line},
 };
 
 /// Prints the report; `kept` is where the database stays.
@@ -32,8 +32,9 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> fmt::
     if let Some(directory) = kept {
         writeln!(
             out,
-            "the database stays in {0}; look inside with: foreshore stat {0}",
-            directory.display()
+            "the database stays in {}; look inside with: foreshore stat {}",
+            directory.display(),
+            argument(directory)
         )?;
     }
     Ok(())
