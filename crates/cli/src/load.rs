@@ -132,7 +132,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     let reader = BufReader::with_capacity(1 << 18, progress.watch(input));
     let read = source::read(form, reader, &columns, &mut sink).map_err(|error| match error {
         // What the database has to say is more than that.
-        error @ (CliError::Database(_) | CliError::Retold { .. }) => error,
+        error if error.is_from_the_database() => error,
         _ if interruption.came() => CliError::Interrupted,
         error => error,
     });
@@ -187,15 +187,17 @@ fn first_failure(
         Err(CliError::Line { line, complaint, .. }) => {
             Err(CliError::Line { line, complaint, entries: Some(entries) })
         }
-        Err(
-            cause @ (CliError::IncompleteDump(_)
-            | CliError::Interrupted
-            | CliError::Database(_)
-            | CliError::Retold { .. }),
-        ) if entries == 0 && durable => Err(CliError::Partial {
-            cause: Box::new(cause),
-            done: "no entry of it is in the database".to_owned(),
-        }),
+        Err(cause)
+            if entries == 0
+                && durable
+                && (cause.is_from_the_database()
+                    || matches!(cause, CliError::IncompleteDump(_) | CliError::Interrupted)) =>
+        {
+            Err(CliError::Partial {
+                cause: Box::new(cause),
+                done: "no entry of it is in the database".to_owned(),
+            })
+        }
         Err(cause) if entries > 0 => Err(CliError::Partial {
             cause: Box::new(cause),
             done: if durable {

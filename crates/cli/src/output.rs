@@ -110,6 +110,11 @@ impl CliError {
         move |source| CliError::Io { action, source }
     }
 
+    /// Whether the database has failed, or would have.
+    pub(crate) fn is_from_the_database(&self) -> bool {
+        matches!(self, CliError::Database(_) | CliError::Retold { .. })
+    }
+
     /// A word for programs.
     pub(crate) fn code(&self) -> &'static str {
         match self {
