@@ -34,6 +34,7 @@ impl Tried {
             }
             Command::Compact(_) => ("compact", "compact it by Database::compact"),
             Command::Drop(_) => ("drop", "drop the table by Database::drop_table"),
+            Command::Rename(_) => ("rename", "rename the table by Database::rename_table"),
             Command::Script(_) => ("script", "run the transactions"),
         };
         Some(Tried { command, instead })

@@ -23,6 +23,7 @@ mod output;
 mod own;
 mod prepared;
 mod recovery;
+mod rename;
 mod report;
 mod salvage;
 mod script;
@@ -91,6 +92,7 @@ enum Command {
     Prepared(prepared::PreparedArgs),
     Compact(compact::CompactArgs),
     Drop(compact::DropArgs),
+    Rename(rename::RenameArgs),
     Script(script::ScriptArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -146,6 +148,7 @@ fn run(command: Command) -> Result<ExitCode, CliError> {
         Command::Prepared(args) => prepared::run(args),
         Command::Compact(args) => compact::run(args),
         Command::Drop(args) => compact::run_drop(args),
+        Command::Rename(args) => rename::run(args),
         Command::Script(args) => script::run(&args),
         Command::Completions(args) => completions::run(&args),
     }

@@ -1,44 +1,15 @@
-//! Giving space back: dropping tables, and compacting what is left.
+//! Giving space back.
 
 use std::ops::ControlFlow;
 
-use foreshore_env::time::Duration;
-use foreshore_txn::{CompactReport, DROP_WAIT};
+use foreshore_txn::CompactReport;
 
 use crate::{
     database::Database,
     error::{Error, Result},
-    nested,
 };
 
 impl Database {
-    /// Drops a table with all its entries; false if there is none of that name. A transaction of its own, durable when
-    /// this returns, in a time that does not depend on the table's size: its pages are freed in the background, also
-    /// after the next opening. Used again, the name makes a new, empty table.
-    ///
-    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]), or 10 s within the body of
-    /// a transaction. A transaction that was about to use it for the first time may be told [`Error::NoSuchTable`].
-    ///
-    /// # Errors
-    /// [`Error::LockTimeout`] after that minute; [`Error::ReadOnly`]; [`Error::OutcomeUnknown`] if the log fails
-    /// between the commit and its confirmation; as any transaction that writes, [`Error::LogFull`], [`Error::LogHeld`],
-    /// [`Error::DiskFull`], [`Error::LimitExceeded`] if the data file is as large as it may be,
-    /// [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`], [`Error::Io`],
-    /// [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but [`Error::OutcomeUnknown`] the table is
-    /// there.
-    pub fn drop_table(&self, name: &str) -> Result<bool> {
-        nested::at_most(DROP_WAIT, |wait| self.drop_table_within(name, wait))
-    }
-
-    /// As [`Database::drop_table`], with another limit to the wait.
-    ///
-    /// # Errors
-    /// As [`Database::drop_table`].
-    pub fn drop_table_within(&self, name: &str, wait: Duration) -> Result<bool> {
-        let dropped = self.engine().drop_table_within(name, wait);
-        dropped.map_err(|error| Error::from_operation(error, self.inner()))
-    }
-
     /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the
     /// data file to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes)
     /// tells what is wholly free now; of that, 16 pages and a thirty-second of the pages in use stay, and no file gets

@@ -183,9 +183,17 @@ pub enum Error {
         /// The types of the [`TableDefinition`](crate::TableDefinition).
         asked: String,
     },
-    /// There is no table of that name, and none is made here; or it was dropped a moment ago.
-    #[error("there is no table {table:?}: nobody made it, or it was dropped just now; see Database::tables")]
+    /// There is no table of that name, and none is made here; or it was dropped, or renamed, a moment ago.
+    #[error(
+        "there is no table {table:?}: nobody made it, or it was dropped or renamed just now; see Database::tables"
+    )]
     NoSuchTable {
+        /// The name.
+        table: String,
+    },
+    /// A table cannot get the name of another one.
+    #[error("there is a table {table:?} already: choose another name, or drop that table first")]
+    TableExists {
         /// The name.
         table: String,
     },

@@ -211,17 +211,25 @@ impl Inner {
 /// # Errors
 /// What is wrong with its name or the names of its types.
 fn meta_of(name: &str, (key, value): (&str, &str)) -> Result<String> {
-    let limit = |what, limit: usize, got: usize| {
-        Err(Error::LimitExceeded { what, limit: limit as u64, got: got as u64 })
-    };
-    if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
-        return limit("length of a table's name in bytes, at least 1", MAX_TABLE_NAME_BYTES, name.len());
-    }
+    check_name(name)?;
     // The catalogue has both in one piece, a line for the first.
     if key.contains('\n') {
-        return limit("lines in the name of a type of keys", 1, key.split('\n').count());
+        return Err(beyond("lines in the name of a type of keys", 1, key.split('\n').count()));
     }
     Ok(types::join(key, value))
+}
+
+/// # Errors
+/// What keeps a table from having this name.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if (1..=MAX_TABLE_NAME_BYTES).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(beyond("length of a table's name in bytes, at least 1", MAX_TABLE_NAME_BYTES, name.len()))
+}
+
+fn beyond(what: &'static str, limit: usize, got: usize) -> Error {
+    Error::LimitExceeded { what, limit: limit as u64, got: got as u64 }
 }
 
 #[cold]

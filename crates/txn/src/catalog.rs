@@ -11,8 +11,10 @@
 //! A dropped table (`catalog/drop.rs`) has a row too, until its pages are free: its key is the byte 255, with which no
 //! name begins, and the table id, big-endian; in place of the facade's part it has the name, for reports.
 
+mod alone;
 mod drop;
 mod place;
+mod rename;
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -34,6 +36,7 @@ use self::{drop::Dropped, place::Begun};
 pub(crate) use self::{
     drop::{drop_table, dropped_table},
     place::{Makers, is_for_a_place},
+    rename::rename_table,
 };
 use crate::{
     engine::Engine,
@@ -59,9 +62,9 @@ struct Table {
     name: String,
     meta: Vec<u8>,
     tree: BTree,
-    /// Set by the drop, which has the table locked exclusively, and read by whoever has locked it after; the lock
-    /// orders them, so it is relaxed.
-    dropped: AtomicBool,
+    /// The table was dropped, or has another name. Set by who does that, which has the table locked exclusively, and
+    /// read by whoever has locked it after; the lock orders them, so it is relaxed.
+    gone: AtomicBool,
 }
 
 impl TableInfo {
@@ -88,10 +91,11 @@ impl TableInfo {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Whether the table was dropped. Exact for whoever holds a lock on it.
+    /// Whether there is no such table under this name any more: it was dropped, or renamed. Exact for whoever holds a
+    /// lock on it.
     #[inline]
-    pub fn is_dropped(&self) -> bool {
-        self.0.dropped.load(Ordering::Relaxed)
+    pub fn is_gone(&self) -> bool {
+        self.0.gone.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -205,7 +209,7 @@ impl Tables {
 
 impl TableInfo {
     fn new(name: String, meta: Vec<u8>, tree: BTree) -> TableInfo {
-        TableInfo(Arc::new(Table { name, meta, tree, dropped: AtomicBool::new(false) }))
+        TableInfo(Arc::new(Table { name, meta, tree, gone: AtomicBool::new(false) }))
     }
 }
 

@@ -297,7 +297,7 @@ impl<'e> Work<'e> {
             .enter(TableId::CATALOG, IntentMode::IX)
             .and_then(|()| session.acquire(TableId::CATALOG, KeyRef::Key(key), KeyMode::XN))
             .and_then(|()| session.enter(table.id(), IntentMode::X));
-        if refused(locked)? || table.is_dropped() {
+        if refused(locked)? || table.is_gone() {
             txn.rollback()?;
             return Ok(false);
         }
@@ -319,14 +319,14 @@ impl<'e> Work<'e> {
     }
 }
 
-/// Locks a table as a reader; false: a transaction has it for itself, or it is dropped.
+/// Locks a table as a reader; false: a transaction has it for itself, or it is gone.
 fn enter(txn: &mut Txn, id: TableId, table: Option<&TableInfo>) -> Result<bool, TxnError> {
     // Of long values no table is locked: a transaction that has locked what refers to them has them.
     if id == TableId::OVERFLOW {
         return Ok(true);
     }
     let locked = txn.session.enter(id, IntentMode::IS);
-    Ok(!refused(locked)? && !table.is_some_and(TableInfo::is_dropped))
+    Ok(!refused(locked)? && !table.is_some_and(TableInfo::is_gone))
 }
 
 /// Whether somebody stands in the way.

@@ -45,7 +45,7 @@ pub(crate) use open::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG, sync_parent};
 /// Memory for what differs from the files of a database that is open to be read.
 pub const READ_ONLY_BYTES: u64 = 1 << 30;
 
-/// How long a drop waits until nobody uses the table.
+/// How long a drop, or whoever renames a table, waits until nobody uses it.
 pub const DROP_WAIT: Duration = Duration::from_secs(60);
 
 /// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
@@ -205,6 +205,19 @@ impl Engine {
         // Before the wait: what reads would hold it up, and nothing could come of it.
         self.core.check_writable()?;
         catalog::drop_table(self, name, wait)
+    }
+
+    /// Gives the table `from` the name `to`, durably, by a transaction of its own. Waits, at most so long, until no
+    /// transaction uses the table; handles of the table say that it is gone then.
+    pub fn rename_table_within(
+        self: &Arc<Engine>,
+        from: &str,
+        to: &str,
+        wait: Duration,
+    ) -> Result<(), TxnError> {
+        self.core.check_open()?;
+        self.core.check_writable()?;
+        catalog::rename_table(self, from, to, wait)
     }
 
     /// All tables, by name.

@@ -36,10 +36,16 @@ pub enum TxnError {
     /// The transaction before this one in its pipeline is still open.
     #[error("a pipeline has one open transaction at a time, and this one's is still open")]
     PipelineBusy,
-    /// The table was dropped after it was looked up.
-    #[error("table {name:?} was dropped")]
-    TableDropped {
+    /// The table was dropped, or renamed, after it was looked up; or there was none to be renamed.
+    #[error("there is no table {name:?}")]
+    TableGone {
         /// Its name.
+        name: String,
+    },
+    /// A table was to get the name of another one.
+    #[error("there is a table {name:?} already")]
+    TableExists {
+        /// The name.
         name: String,
     },
     /// A global id must have at least one byte, and not more than the limit.

@@ -268,8 +268,8 @@ impl Txn {
     fn enter(&mut self, table: &TableInfo, intent: IntentMode) -> Result<(), TxnError> {
         self.check_usable()?;
         self.lock(|session| session.enter(table.id(), intent))?;
-        if table.is_dropped() {
-            return Err(TxnError::TableDropped { name: table.name().to_owned() });
+        if table.is_gone() {
+            return Err(TxnError::TableGone { name: table.name().to_owned() });
         }
         Ok(())
     }

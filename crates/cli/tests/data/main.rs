@@ -243,10 +243,15 @@ fn mistakes_are_explained_and_make_nothing() {
     scene.succeed("load db data.csv");
     let said = scene.fail("dump db nothing");
     assert!(said.contains("there is no table \"nothing\""), "{said}");
-    for command in ["dump db nothing --json", "drop db nothing --json"] {
+    for (command, code) in [
+        ("dump db nothing --json", "no_such_table"),
+        ("drop db nothing --json", "no_such_table"),
+        ("rename db nothing something --json", "no_such_table"),
+        ("rename db data data --json", "table_exists"),
+    ] {
         let output = scene.run(command);
         assert_eq!(output.status.code(), Some(2), "{command}");
-        assert_eq!(parsed(text(&output.stdout).trim())["error"]["code"], "no_such_table", "{command}");
+        assert_eq!(parsed(text(&output.stdout).trim())["error"]["code"], code, "{command}");
     }
     let said = scene.fail("load db data.csv --table data --key-type u64");
     assert!(said.contains("str → str") && said.contains("u64 → str"), "{said}");
@@ -559,6 +564,8 @@ fn names_of_tables_stay_in_their_line() {
     scene.write("rows.csv", "a,b\n1,2\n");
     for (arguments, part) in [
         (&["load", "db", "rows.csv", "--table", name][..], r"1 entries into x\x1b[31m\x0ay of db"),
+        (&["rename", "db", name, "\n"], r"table x\x1b[31m\x0ay of db is called \x0a now"),
+        (&["rename", "db", "\n", name], r"table \x0a of db is called x\x1b[31m\x0ay now"),
         (&["drop", "db", name], r"table x\x1b[31m\x0ay of db is dropped"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))

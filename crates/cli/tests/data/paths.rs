@@ -35,7 +35,8 @@ fn paths_that_are_no_text_are_shown_as_far_as_they_are() {
         (vec![word("compact"), &db], "database", ""),
         (vec![word("backup"), &db, &copy], "backup", ".copy"),
         (vec![word("salvage"), &db, &saved], "target", ".saved"),
-        (vec![word("drop"), &db, word("data")], "database", ""),
+        (vec![word("rename"), &db, word("data"), word("renamed")], "database", ""),
+        (vec![word("drop"), &db, word("renamed")], "database", ""),
         (vec![word("report"), &results], "file", ".results/report.html"),
     ] {
         let output = run(&scene, &[arguments.clone(), vec![word("--json")]].concat());

@@ -204,12 +204,14 @@ fn a_drop_says_who_is_in_its_way() {
     };
     let listed: Json = serde_json::from_str(&succeed(directory.path(), &["--json"])).unwrap();
     assert_eq!(listed["prepared"][0]["tables"], 1, "{listed}");
-    let refused = run(&["drop", "db", "accounts", "--wait", "0.1", "--json"]);
-    assert_eq!(code_of(&refused.stdout), "lock_timeout");
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    for part in ["in its way", "prepared transfer", "next: ", "foreshore prepared db"] {
-        assert!(said.contains(part), "{said}");
+    for command in [&["drop", "db", "accounts"][..], &["rename", "db", "accounts", "others"]] {
+        let refused = run(&[command, &["--wait", "0.1", "--json"]].concat());
+        assert_eq!(code_of(&refused.stdout), "lock_timeout");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        for part in ["in its way", "prepared transfer", "next: ", "foreshore prepared db"] {
+            assert!(said.contains(part), "{said}");
+        }
     }
     succeed(directory.path(), &["--rollback", "transfer"]);
     assert_eq!(run(&["drop", "db", "accounts"]).status.code(), Some(0));

@@ -226,6 +226,7 @@ fn what_a_program_has_open_is_its_own() {
         (&["prepared", "shop", "--commit", "one"], "Database::commit_prepared"),
         (&["compact", "shop"], "Database::compact"),
         (&["drop", "shop", "stock"], "Database::drop_table"),
+        (&["rename", "shop", "stock", "goods"], "Database::rename_table"),
         (&["script", "shop"], "a program that has it open"),
     ] {
         let output = foreshore_in(directory.path(), arguments);
@@ -269,6 +270,7 @@ fn what_is_not_there_is_told_with_the_next_step() {
         (&["dump", "absent"], "; check the path"),
         (&["compact", "absent"], "; check the path"),
         (&["drop", "absent", "stock"], "; check the path"),
+        (&["rename", "absent", "stock", "goods"], "; check the path"),
         (&["prepared", "absent"], "; check the path"),
         (&["prepared", "absent", "--commit", "one"], "; check the path"),
         (&["backup", "absent", "copy"], "; check the path"),

@@ -30,6 +30,7 @@ impl Error {
             Error::ValueTooLong { .. } => "value_too_long",
             Error::TypeMismatch { .. } => "type_mismatch",
             Error::NoSuchTable { .. } => "no_such_table",
+            Error::TableExists { .. } => "table_exists",
             Error::NotBehind { .. } => "not_behind",
             Error::Undecodable { .. } => "undecodable",
             Error::UnknownOption { .. } => "unknown_option",

@@ -105,7 +105,8 @@ impl Error {
         match error {
             TxnError::Storage(error) => Error::from_storage(error, database),
             TxnError::Lock(error) => Error::from_lock(error, database, None),
-            TxnError::TableDropped { name } => Error::NoSuchTable { table: name },
+            TxnError::TableGone { name } => Error::NoSuchTable { table: name },
+            TxnError::TableExists { name } => Error::TableExists { table: name },
             TxnError::Failed => Error::TransactionFailed,
             TxnError::LogHeld => Error::LogHeld,
             TxnError::PipelineBusy => Error::PipelineBusy,

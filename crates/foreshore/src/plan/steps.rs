@@ -65,7 +65,7 @@ impl Table<'_> {
             Table::Absent { name, key_type, value_type } => {
                 (tx.named_table(name, (key_type, value_type))?, false)
             }
-            Table::Found { info, .. } if !info.is_dropped() => return Ok(()),
+            Table::Found { info, .. } if !info.is_gone() => return Ok(()),
             Table::Found { info, encoded: true } => {
                 let definition = TableDefinition::encoded(info.name());
                 (tx.on(&definition, |_, table| Ok(table.clone()))?, true)
@@ -195,7 +195,7 @@ impl<'d> Steps<'d> {
 
     /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
-        self.tables.retain(|table| matches!(table, Table::Found { info, .. } if !info.is_dropped()));
+        self.tables.retain(|table| matches!(table, Table::Found { info, .. } if !info.is_gone()));
         self.tables.truncate(KEPT_TABLES);
         self.places.note_all(&self.tables, Table::found);
         self.bytes.clear();

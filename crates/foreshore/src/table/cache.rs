@@ -66,7 +66,7 @@ impl CachedTable {
     /// Whether it has this name, and still is there.
     #[inline]
     pub(super) fn is(&self, name: &str) -> bool {
-        self.info.name() == name && !self.info.is_dropped()
+        self.info.name() == name && !self.info.is_gone()
     }
 
     #[inline]
@@ -164,7 +164,7 @@ impl TableCache {
     #[cold]
     pub(super) fn remember(&self, info: TableInfo) -> Cow<'_, CachedTable> {
         let is_free = |place: &usize| match self.places[*place].load(Ordering::Relaxed).checked_sub(1) {
-            Some(number) => self.get(number as usize).is_none_or(|table| table.info.is_dropped()),
+            Some(number) => self.get(number as usize).is_none_or(|table| table.info.is_gone()),
             None => true,
         };
         // Whoever finds no place finds none each time: without the mutex.

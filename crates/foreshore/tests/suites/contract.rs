@@ -680,6 +680,49 @@ fn entries_and_keys_end_where_their_iterator_first_says_so() {
 }
 
 #[test]
+fn a_renamed_table_is_used_by_its_new_name() {
+    const RENAMED: TableDefinition<u32, &str> = TableDefinition::new("renamed");
+    let (directory, db) = filled();
+    // More often than a name has places where it is remembered.
+    for way in Way::ALL.repeat(3) {
+        let all =
+            |definition| way.run(&db, move |tx| tx.range(definition, ..)?.collect::<Result<Vec<_>, _>>());
+        let (numbers, names) = (all(NUMBERS).unwrap(), || db.tables().unwrap().into_iter().map(|it| it.name));
+        assert_eq!(numbers.len(), 5);
+        db.rename_table("numbers", "renamed").unwrap();
+        assert!(names().eq(["renamed"]), "{way:?}");
+        assert_eq!(all(RENAMED).unwrap(), numbers, "{way:?}");
+        // A table of the old name is another one, also for who has used that name before.
+        assert_eq!(all(NUMBERS).unwrap(), [], "{way:?}");
+        for (to, expected) in
+            [("numbers", "table_exists"), ("renamed", "table_exists"), ("", "limit_exceeded")]
+        {
+            let refused = db.rename_table("renamed", to).unwrap_err();
+            assert_eq!(refused.code(), expected, "{refused}");
+        }
+        assert_eq!(db.rename_table("absent", "there").unwrap_err().code(), "no_such_table");
+        assert!(names().eq(["numbers", "renamed"]), "{way:?}");
+        // Its types stay.
+        let typed: TableDefinition<&str, u64> = TableDefinition::new("renamed");
+        assert_eq!(way.run(&db, move |tx| tx.get(typed, "one")).unwrap_err().code(), "type_mismatch");
+        assert!(db.drop_table("numbers").unwrap());
+        db.rename_table("renamed", "numbers").unwrap();
+    }
+    let mut user = db.begin().unwrap();
+    user.put(NUMBERS, 13, "thirteen").unwrap();
+    let refused = db.rename_table_within("numbers", "renamed", Duration::from_millis(20)).unwrap_err();
+    assert_eq!(refused.code(), "lock_timeout", "{refused}");
+    user.commit().unwrap();
+    db.rename_table("numbers", "renamed").unwrap();
+    assert!(db.verify().unwrap().is_sound());
+    db.close().unwrap();
+    assert_eq!(db.rename_table("renamed", "numbers").unwrap_err().code(), "closed");
+    let db = Database::builder().read_only(true).open(directory.path().join("db")).unwrap();
+    assert_eq!(db.read(|tx| tx.get(RENAMED, 13)).unwrap().as_deref(), Some("thirteen"));
+    assert_eq!(db.rename_table("renamed", "numbers").unwrap_err().code(), "read_only");
+}
+
+#[test]
 fn a_dropped_table_is_gone_and_its_name_is_free() {
     let (directory, db) = filled();
     assert!(!db.drop_table("no such table").unwrap());

@@ -375,6 +375,12 @@ fn play(seed: u64) {
                 db.drop_table(NAMES[0]).unwrap();
                 tables[0].clear();
             }
+            5 => {
+                for (from, to) in [(NAMES[0], "third"), (NAMES[1], NAMES[0]), ("third", NAMES[1])] {
+                    db.rename_table(from, to).unwrap();
+                }
+                tables.swap(0, 1);
+            }
             _ => {}
         }
         assert!(everything(&db).unwrap() == tables, "{options:?}");

@@ -295,11 +295,15 @@ impl User {
         self.note("flush", flushed);
     }
 
-    /// Drops every other table, and moves what is left to the front of the file.
+    /// Drops every other table, gives one that is left another name, and moves what is left to the front of the file.
     fn change_file(&self) -> Result<()> {
         for table in self.db.tables()?.iter().step_by(2) {
             let dropped = self.db.drop_table_within(&table.name, self.patience);
             self.note("drop", dropped);
+        }
+        if let Some(table) = self.db.tables()?.first() {
+            let renamed = self.db.rename_table_within(&table.name, "renamed", self.patience);
+            self.note("rename", renamed);
         }
         self.db.compact().map(drop)
     }

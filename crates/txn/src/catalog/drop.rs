@@ -8,19 +8,20 @@
 use foreshore_base::{PageId, StorageError, TableId};
 use foreshore_btree::{Session, TreeError};
 use foreshore_env::{
-    sabotage::{Fault, planted},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
-use foreshore_lock::{IntentMode, KeyMode, KeyRef};
+use foreshore_lock::IntentMode;
 
-use super::{Catalog, TableInfo, encode_row};
+use super::{
+    Catalog, TableInfo,
+    alone::{alone, commit_then, lock_name},
+    encode_row,
+};
 use crate::{
     engine::Engine,
     error::TxnError,
-    insist::insist,
-    stats::Event,
-    transaction::{Txn, TxnSession, Waiting},
+    transaction::{Txn, TxnSession},
 };
 
 /// What the key of a dropped table begins with: no text does.
@@ -52,46 +53,20 @@ pub(crate) fn dropped_table(key: &[u8]) -> Option<TableId> {
 /// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns. `wait`:
 /// for those who use the table; a transaction of the caller's own would let it wait for ever.
 pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str, wait: Duration) -> Result<bool, TxnError> {
-    let waiting = Waiting { deadline: Instant::now().checked_add(wait), ..Waiting::default() };
-    let try_it = || {
-        insist("drop table", &waiting, |begin| {
-            let mut txn = engine.begin(begin)?;
-            txn.session.waiting = waiting.clone();
-            try_drop_table(txn, name)
-        })
-    };
-    match try_it() {
-        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => try_it(),
-        dropped => dropped,
-    }
+    alone(engine, "drop table", wait, |txn| try_drop_table(txn, name))
 }
 
 fn try_drop_table(mut txn: Txn, name: &str) -> Result<bool, TxnError> {
     let engine = txn.session.engine.clone();
     let core = engine.core();
-    txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
-    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), KeyMode::XN)?;
-    // A commit that could not be flushed has left its rows, and the table in the catalogue as it was: which of the two
-    // is true shows at the next opening.
-    if let Some(poisoned) = core.log.poisoned() {
-        return Err(poisoned.into());
-    }
-    // Under the lock of its row: whoever made or dropped it meanwhile is done.
+    lock_name(&mut txn, name)?;
     let Some(table) = core.catalog.get(name) else {
         txn.rollback()?;
         return Ok(false);
     };
     txn.session.enter(table.id(), IntentMode::X)?;
     txn.change_once(|session| replace_row(session, &table))?;
-    let lsn = txn.append_commit()?;
-    txn.finished = true;
-    // No early release: nobody shall find the name free, and then the table again after a crash.
-    if !planted(Fault::DropUnflushed) {
-        core.log.flush(lsn).map_err(TxnError::unknown)?;
-    }
-    core.catalog.set_dropped(&table);
-    txn.session.owner.release_all(Some(lsn));
-    core.stats.count(Event::Commit);
+    commit_then(txn, |catalog| catalog.set_dropped(&table))?;
     core.growth.ask_reaper();
     Ok(true)
 }
@@ -113,7 +88,7 @@ fn replace_row(session: &mut TxnSession, table: &TableInfo) -> Result<(), TreeEr
 impl Catalog {
     fn set_dropped(&self, table: &TableInfo) {
         let mut tables = self.tables.lock();
-        table.0.dropped.store(true, Ordering::Relaxed);
+        table.0.gone.store(true, Ordering::Relaxed);
         tables.by_name.remove(table.name());
         tables.by_id.remove(&table.id());
         let (name, root) = (table.name().to_owned(), table.tree().root());

@@ -31,7 +31,7 @@ fn allocated(engine: &Engine) -> Vec<PageId> {
 }
 
 /// A table of short and long values.
-fn fill(engine: &Arc<Engine>, name: &str, rows: u32) -> TableInfo {
+pub(crate) fn fill(engine: &Arc<Engine>, name: &str, rows: u32) -> TableInfo {
     let table = engine.create_table(name, b"").unwrap();
     let mut txn = begin(engine);
     for row in 0..rows {
@@ -60,7 +60,7 @@ fn a_dropped_table_gives_all_its_pages_back() {
         assert!(allocated(&engine).len() > before + 40);
         assert!(engine.drop_table("dropped").unwrap());
         assert!(!engine.drop_table("dropped").unwrap(), "twice");
-        assert!(engine.table("dropped").unwrap().is_none() && table.is_dropped());
+        assert!(engine.table("dropped").unwrap().is_none() && table.is_gone());
         // Sound while it is being taken apart, and after.
         assert_sound_with_users(&engine);
         reaped(&engine);
@@ -117,7 +117,7 @@ fn a_drop_behind_one_that_cannot_be_flushed_is_told_why() {
         assert!(known, "{first:?}");
         assert!(matches!(second, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{second:?}");
     });
-    assert!(!table.is_dropped());
+    assert!(!table.is_gone());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_drop_waits_for_those_who_use_the_table() {
             assert!(start.elapsed() < Duration::from_secs(120), "it does not wait");
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(!drop.is_finished() && !table.is_dropped());
+        assert!(!drop.is_finished() && !table.is_gone());
         // Who comes now waits behind it, and is told.
         let late = scope.spawn(|| get(&mut begin(&engine), &table, &5_u32.to_be_bytes()));
         thread::sleep(Duration::from_millis(20));
@@ -141,7 +141,7 @@ fn a_drop_waits_for_those_who_use_the_table() {
         user.commit(Durability::Sync).unwrap();
         assert!(drop.join().unwrap());
         let late = late.join().unwrap();
-        assert!(matches!(&late, Err(TxnError::TableDropped { name }) if name == "table"), "{late:?}");
+        assert!(matches!(&late, Err(TxnError::TableGone { name }) if name == "table"), "{late:?}");
     });
     let mut txn = begin(&engine);
     for result in [
@@ -150,11 +150,11 @@ fn a_drop_waits_for_those_who_use_the_table() {
         txn.delete(&table, b"key").map(drop),
         scan(&mut txn, &table).map(drop),
     ] {
-        assert!(matches!(result, Err(TxnError::TableDropped { .. })), "{result:?}");
+        assert!(matches!(result, Err(TxnError::TableGone { .. })), "{result:?}");
     }
     // A table of that name is another table.
     let again = engine.create_table("table", b"").unwrap();
-    assert!(again.id() != table.id() && !again.is_dropped());
+    assert!(again.id() != table.id() && !again.is_gone());
     assert!(scan(&mut txn, &again).unwrap().is_empty());
     txn.commit(Durability::Sync).unwrap();
     reaped(&engine);

@@ -20,6 +20,7 @@ mod pipelines;
 mod prepared;
 mod probe;
 mod read_only;
+mod rename;
 mod restart;
 mod salvage;
 mod skip_locked;
