@@ -18,11 +18,12 @@ const PLACES: usize = 4096;
 const PROBES: usize = 8;
 /// Tables in a chunk, which gets its memory when it is needed.
 const CHUNK: usize = 256;
-/// In all, 262,144 tables are remembered, dropped ones too; those after them are looked up in the catalogue each time.
+/// In all, 262,144 tables are remembered, dropped ones too, and renamed ones by each name; those after them are looked
+/// up in the catalogue each time.
 const CHUNKS: usize = 1024;
 
-/// See the [module](self). What was dropped is still remembered, because somebody may be looking at it, but its place
-/// goes to the next table that needs one, which may have the same name.
+/// See the [module](self). What was dropped, or renamed, is still remembered, because somebody may be looking at it, but
+/// its place goes to the next table that needs one, which may have the same name.
 #[derive(Debug)]
 pub(crate) struct TableCache {
     /// Which table is at a place, counted from 1. 0: none; a place that had one is never without again, so that a
