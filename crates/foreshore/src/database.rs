@@ -87,6 +87,23 @@ impl Database {
         Database::builder().open(directory)
     }
 
+    /// A database that lies in memory, for tests and for what need not be kept: see [`Builder::open_in_memory`].
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+    /// let db = Database::in_memory()?;
+    /// db.transact(|tx| tx.put(ACCOUNTS, "alice", 10))?;
+    /// assert_eq!(db.read(|tx| tx.get(ACCOUNTS, "alice"))?, Some(10));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::open_in_memory`].
+    pub fn in_memory() -> Result<Database> {
+        Database::builder().open_in_memory()
+    }
+
     /// For more than the default [`Options`].
     ///
     /// ```
@@ -376,7 +393,7 @@ impl Database {
         self.inner.engine.locks()
     }
 
-    /// The directory, as it was named when the database was opened.
+    /// The directory, as it was named when the database was opened; `(in memory)` if it has none.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }

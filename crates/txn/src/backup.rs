@@ -122,9 +122,9 @@ impl Drop for Pin<'_> {
 /// One backup.
 pub(crate) struct Backup<'b> {
     pub(crate) core: &'b Core,
+    /// Where the database is.
+    pub(crate) own: (&'b dyn Disk, &'b Path),
     pub(crate) disk: &'b Arc<dyn Disk>,
-    /// The database.
-    pub(crate) directory: &'b Path,
     pub(crate) target: &'b Path,
     pub(crate) progress: &'b mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
 }
@@ -186,8 +186,9 @@ impl Backup<'_> {
     /// The target is absent or empty, or has what a backup has left that failed before its first page; and it is not in
     /// the database. Then it is there.
     fn make_target(&self) -> Result<()> {
-        for own in [self.directory, &self.directory.join(LOG)] {
-            if self.disk.lies_in(self.target, own).map_err(StorageError::io("look for the target in", own))? {
+        let (disk, directory) = self.own;
+        for own in [directory, &directory.join(LOG)] {
+            if disk.lies_in(self.target, own).map_err(StorageError::io("look for the target in", own))? {
                 let inside =
                     io::Error::new(io::ErrorKind::InvalidInput, "it lies in the database that is copied");
                 return Err(StorageError::io("make a backup in", self.target)(inside));

@@ -54,10 +54,12 @@ pub struct Engine {
     /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for
     /// the first.
     standing: Mutex<Standing>,
-    /// Where the database is, and where its backups are made.
+    /// Where the database is, or seems to be.
     disk: Arc<dyn Disk>,
     /// Where it is there.
     directory: PathBuf,
+    /// Where its backups are made.
+    backup_disk: Arc<dyn Disk>,
 }
 
 impl fmt::Debug for Engine {
@@ -70,12 +72,27 @@ impl Engine {
     /// Opens the database in a directory, recovers it from a crash, or makes it when there is none (and the options say
     /// so). Whatever is no database of ours is left as it is.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
-        let opened = if options.read_only {
-            let overlay: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&disk), options.read_only_bytes));
-            open::open(&overlay, directory, options)?
+        let own = if options.read_only {
+            Arc::new(Overlay::new(Arc::clone(&disk), options.read_only_bytes))
         } else {
-            open::open(&disk, directory, options)?
+            Arc::clone(&disk)
         };
+        Engine::open_over(disk, own, directory, options)
+    }
+
+    /// Makes a database that lies in memory, and is gone when it is closed. Its backups are made on `disk`. `name`: its
+    /// directory, in errors.
+    pub fn open_in_memory(disk: Arc<dyn Disk>, name: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
+        Engine::open_over(disk, Arc::new(Overlay::of_nothing()), name, options)
+    }
+
+    fn open_over(
+        backup_disk: Arc<dyn Disk>,
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: &EngineOptions,
+    ) -> Result<Arc<Engine>> {
+        let opened = open::open(&disk, directory, options)?;
         let core = Arc::new(opened.core);
         core.transactions.name_for_simulation();
         if !core.catalog.dropped().is_empty() && !core.options.read_only {
@@ -94,7 +111,7 @@ impl Engine {
                 let directory = directory.to_owned();
                 let core = StripedArc::new(core);
                 let standing = Mutex::new(Standing::Open(running));
-                Ok(Arc::new(Engine { core, standing, disk, directory }))
+                Ok(Arc::new(Engine { core, standing, disk, directory, backup_disk }))
             }
             Err(error) => {
                 // The error that counts is the first. A checkpointer that runs finds the engine closed.
@@ -264,7 +281,8 @@ impl Engine {
         target: &Path,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport, TxnError> {
-        Backup { core: &self.core, disk: &self.disk, directory: &self.directory, target, progress }.run()
+        let own = (&*self.disk, &*self.directory);
+        Backup { core: &self.core, own, disk: &self.backup_disk, target, progress }.run()
     }
 
     /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free

@@ -3,6 +3,8 @@
 //!
 //! So whoever opens something "for reading" may run the same code as everybody else, recovery from a crash included,
 //! and not a byte of what lies below changes. Nothing below is opened for writing, and a lock is taken as a shared one.
+//!
+//! Over nothing it is a disk in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -62,6 +64,11 @@ impl Overlay {
     pub fn new(under: Arc<dyn Disk>, bytes: u64) -> Overlay {
         let budget = Budget { limit: bytes / BLOCK_BYTES, taken: AtomicU64::new(0) };
         Overlay { under, names: Mutex::default(), budget: Arc::new(budget) }
+    }
+
+    /// A disk that lies in memory, without a limit.
+    pub fn of_nothing() -> Overlay {
+        Overlay::new(Arc::new(Nothing), u64::MAX)
     }
 
     /// The file of this name, looked for below when it was not used yet.
@@ -166,6 +173,53 @@ impl Disk for Overlay {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Box::new(()))),
             result => result,
         }
+    }
+}
+
+/// A disk that has nothing, below what an [`Overlay`] keeps.
+#[derive(Debug)]
+struct Nothing;
+
+impl Disk for Nothing {
+    fn open(&self, _path: &Path, _mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn create_directory(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync_directory(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, _path: &Path) -> io::Result<Vec<PathBuf>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn remove(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn exists(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Nothing that is anywhere is in memory.
+    fn lies_in(&self, _path: &Path, _directory: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn lock(&self, _path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn lock_shared(&self, _path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        Err(io::ErrorKind::NotFound.into())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use foreshore_base::StorageError;
 use foreshore_env::{
     StripedArc,
     disk::{Disk, RealDisk},
@@ -18,6 +19,9 @@ use crate::{
     table::TableCache,
     transact::PlaceQueue,
 };
+
+/// The path of a database that has no directory.
+const IN_MEMORY: &str = "(in memory)";
 
 /// Opens a database with other than the default options. Made by [`Database::builder`].
 #[derive(Clone, Debug)]
@@ -111,14 +115,33 @@ impl Builder {
     /// - [`Error::LogFull`], [`Error::PoolExhausted`]: there is less log, or memory for pages, than the recovery needs.
     /// - [`Error::Poisoned`]: the log failed during the recovery.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
-        let path = directory.as_ref().to_owned();
-        self.options.check(|| Engine::log_segment_bytes(&*self.disk, &path))?;
+        let (disk, path) = (Arc::clone(&self.disk), directory.as_ref());
+        self.options.check(|| Engine::log_segment_bytes(&*disk, path))?;
+        self.open_by(path, |options| Engine::open(disk, path, options))
+    }
+
+    /// Makes a database that lies in memory, for tests and for what need not be kept: nothing of it is left when its
+    /// last clone is dropped. It takes up to [`Options::log_bytes`] for its log, and memory for its data beside that for
+    /// the pool. Commits wait for no disk. [`Database::backup`] copies it to a directory.
+    ///
+    /// # Errors
+    /// As [`Builder::open`] where there is no database, but [`Error::DiskFull`].
+    pub fn open_in_memory(self) -> Result<Database> {
+        let (disk, name) = (Arc::clone(&self.disk), Path::new(IN_MEMORY));
+        self.options.check(|| None)?;
+        self.open_by(name, |options| Engine::open_in_memory(disk, name, options))
+    }
+
+    fn open_by(
+        self,
+        path: &Path,
+        open: impl FnOnce(&EngineOptions) -> Result<Arc<Engine>, StorageError>,
+    ) -> Result<Database> {
         let mut options =
             EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
         options.locks.partitioner =
             self.partition.map(|partition| partition.among(self.options.partitions().partitions()));
-        let engine =
-            Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
+        let engine = open(&options).map_err(|error| Error::from_storage(error, path))?;
         let inner = Inner {
             engine: StripedArc::new(engine),
             tables: TableCache::new(),
@@ -126,7 +149,7 @@ impl Builder {
             log_turns: LogTurns::default(),
             place_queue: PlaceQueue::default(),
             options: self.options,
-            path,
+            path: path.to_owned(),
             partitions: OnceLock::new(),
             starts_partitions: Mutex::new(()),
         };

@@ -2,6 +2,7 @@
 
 mod copies;
 mod formats;
+mod in_memory;
 mod limits;
 mod partitioned;
 mod partitioned_failures;
