@@ -20,7 +20,7 @@ fn a_database_in_memory_does_what_others_do() {
         ..Options::default()
     };
     let db = Database::builder().options(options).open_in_memory().unwrap();
-    let value = |round: u32, key: u32| vec![round as u8; if key % 50 == 0 { 30_000 } else { 500 }];
+    let value = |round: u32, key: u32| vec![round as u8; if key.is_multiple_of(50) { 30_000 } else { 500 }];
     for round in 0..4 {
         thread::scope(|scope| {
             for part in 0..4 {
