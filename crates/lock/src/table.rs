@@ -28,12 +28,11 @@ use crate::options::{LockOptions, LockTableKind};
 use crate::request::Modes;
 use crate::request::{FreeRequests, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, WaitWord};
+use buckets::Buckets;
 use guarded::Guarded;
-use latched::Latched;
 pub(crate) use look::SeenRequest;
 pub(crate) use queue::obstructs;
 use queue::{Change, View};
-use staged::Staged;
 pub(crate) use wakes::Wakes;
 
 /// The latches of lock queues and intent locks in the latch order: they are taken under page latches, and nothing is
@@ -49,16 +48,16 @@ pub(crate) struct LockTable {
 
 #[derive(Debug)]
 enum Queues {
-    Latched(Latched),
+    Latched(Buckets<latched::Bucket>),
     Guarded(Guarded),
-    Staged(Staged),
+    Staged(Buckets<staged::Bucket>),
 }
 
 /// Runs an operation on the queue of a name, alone: nobody else is under its latch.
 macro_rules! alone {
     ($table:expr, $name:expr, |$queue:ident| $operation:expr) => {
         match &$table.queues {
-            Queues::Latched(latched) => latched.alone($name, |$queue| {
+            Queues::Latched(latched) => latched.of($name).alone(|$queue| {
                 let result = $operation;
                 $queue.check_state(&$table.requests, $name);
                 result
@@ -68,7 +67,7 @@ macro_rules! alone {
                 $queue.check_state(&$table.requests, $name);
                 result
             }),
-            Queues::Staged(staged) => staged.alone($name, |$queue| {
+            Queues::Staged(staged) => staged.of($name).alone(|$queue| {
                 let result = $operation;
                 $queue.check_count(&$table.requests, $name);
                 result
@@ -82,9 +81,9 @@ macro_rules! alone {
 macro_rules! beside {
     ($table:expr, $name:expr, |$queue:ident| $operation:expr) => {
         match &$table.queues {
-            Queues::Latched(latched) => latched.beside($name, |$queue| $operation),
+            Queues::Latched(latched) => latched.of($name).beside(|$queue| $operation),
             Queues::Guarded(guarded) => guarded.alone($name, |$queue| $operation),
-            Queues::Staged(staged) => staged.beside($name, |$queue| $operation),
+            Queues::Staged(staged) => staged.of($name).beside(|$queue| $operation),
         }
     };
 }
@@ -105,11 +104,11 @@ impl LockTable {
         let buckets = options.buckets.clamp(1, 1 << 28).next_power_of_two();
         let places = Places::new(buckets, options.partitions);
         let queues = match options.table {
-            LockTableKind::Latched => Queues::Latched(Latched::new(places)),
+            LockTableKind::Latched => Queues::Latched(Buckets::new(places)),
             LockTableKind::GlobalMutex => Queues::Guarded(Guarded::by_mutex(places)),
             LockTableKind::GlobalMcs => Queues::Guarded(Guarded::by_mcs(places)),
             LockTableKind::AlwaysLatched => Queues::Guarded(Guarded::by_latches(places)),
-            LockTableKind::Staged => Queues::Staged(Staged::new(places)),
+            LockTableKind::Staged => Queues::Staged(Buckets::new(places)),
         };
         let staged = matches!(queues, Queues::Staged(_)).then_some(buckets);
         LockTable { requests: Requests::new(options.max_locks, staged), queues }
@@ -139,7 +138,7 @@ impl LockTable {
     /// Takes everything obsolete out of some buckets of the staged table.
     fn sweep(&self, buckets: Range<usize>) {
         if let Queues::Staged(staged) = &self.queues {
-            staged.sweep(&self.requests, buckets);
+            staged.all()[buckets].iter().for_each(|bucket| bucket.sweep(&self.requests));
         }
     }
 
@@ -166,7 +165,7 @@ impl LockTable {
     ) -> Option<Lsn> {
         let requests = &self.requests;
         match &self.queues {
-            Queues::Latched(latched) => latched.try_request(requests, name, slot, request, mode),
+            Queues::Latched(latched) => latched.of(name).try_request(requests, name, slot, request, mode),
             Queues::Guarded(guarded) => guarded.alone(name, |queue| {
                 let granted = queue.try_request(requests, name, slot, request, mode);
                 queue.check_state(requests, name);
@@ -175,7 +174,7 @@ impl LockTable {
             Queues::Staged(staged) => {
                 let mut wakes = Wakes::default();
                 let view = self.view(slots, name);
-                let granted = staged.try_request(&view, slot, request, mode, &mut wakes);
+                let granted = staged.of(name).try_request(&view, slot, request, mode, &mut wakes);
                 if !wakes.is_empty() {
                     self.wake(slots, name, wakes);
                 }
@@ -241,12 +240,12 @@ impl LockTable {
         let mut wakes = Wakes::default();
         let view = self.view(slots, name);
         match &self.queues {
-            Queues::Latched(latched) => latched.release(&view, request, tag, &mut wakes),
+            Queues::Latched(latched) => latched.of(name).release(&view, request, tag, &mut wakes),
             Queues::Guarded(guarded) => guarded.alone(name, |queue| {
                 queue.release(&view, request, tag, &mut wakes);
                 queue.check_state(&self.requests, name);
             }),
-            Queues::Staged(staged) => staged.release(&view, request, tag, &mut wakes),
+            Queues::Staged(staged) => staged.of(name).release(&view, request, tag, &mut wakes),
         }
         let awaited = !wakes.is_empty();
         if awaited {
@@ -278,7 +277,7 @@ impl LockTable {
     #[inline]
     pub(crate) fn is_alone(&self, name: LockName, request: RequestIndex) -> bool {
         match &self.queues {
-            Queues::Latched(latched) => latched.is_alone(&self.requests, name, request),
+            Queues::Latched(latched) => latched.of(name).is_alone(&self.requests, request),
             Queues::Guarded(_) | Queues::Staged(_) => false,
         }
     }
@@ -287,8 +286,8 @@ impl LockTable {
     #[inline]
     pub(crate) fn prefetch(&self, name: LockName) {
         match &self.queues {
-            Queues::Latched(latched) => hint::prefetch(latched.buckets.of(name), hint::Access::Read),
-            Queues::Staged(staged) => hint::prefetch(staged.buckets.of(name), hint::Access::Read),
+            Queues::Latched(latched) => hint::prefetch(latched.of(name), hint::Access::Read),
+            Queues::Staged(staged) => hint::prefetch(staged.of(name), hint::Access::Read),
             Queues::Guarded(_) => {}
         }
     }
@@ -306,9 +305,9 @@ impl LockTable {
     #[inline]
     fn is_bucket_empty(&self, name: LockName) -> bool {
         match &self.queues {
-            Queues::Latched(latched) => latched.is_bucket_empty(name),
+            Queues::Latched(latched) => latched.of(name).is_empty(),
             Queues::Guarded(_) => false,
-            Queues::Staged(staged) => staged.is_place_empty(staged.buckets.place(name)),
+            Queues::Staged(staged) => staged.of(name).is_empty(),
         }
     }
 
@@ -322,9 +321,9 @@ impl LockTable {
     /// The tag that early releases left where the name is.
     pub(crate) fn tag(&self, name: LockName) -> Lsn {
         match &self.queues {
-            Queues::Latched(latched) => latched.tag(name),
+            Queues::Latched(latched) => latched.of(name).tag(),
             Queues::Guarded(guarded) => guarded.alone(name, |queue| queue.tag()),
-            Queues::Staged(staged) => staged.tag(name),
+            Queues::Staged(staged) => staged.of(name).tag(),
         }
     }
 
@@ -381,19 +380,18 @@ impl LockTable {
 
     /// Whether there is no request at all.
     pub(crate) fn is_empty(&self) -> bool {
-        (0..self.places()).all(|place| self.is_place_empty(place))
-    }
-
-    fn is_place_empty(&self, place: usize) -> bool {
         let requests = &self.requests;
         match &self.queues {
-            Queues::Latched(latched) => {
-                latched.is_place_empty(place) || latched.beside_place(place, |queue| queue.is_empty(requests))
-            }
-            Queues::Guarded(guarded) => guarded.alone_in_place(place, |queue| queue.is_empty(requests)),
-            Queues::Staged(staged) => {
-                staged.is_place_empty(place) || staged.beside_place(place, |queue| queue.is_empty(requests))
-            }
+            Queues::Latched(latched) => latched
+                .all()
+                .iter()
+                .all(|bucket| bucket.is_empty() || bucket.beside(|queue| queue.is_empty(requests))),
+            Queues::Guarded(guarded) => (0..guarded.places())
+                .all(|place| guarded.alone_in_place(place, |queue| queue.is_empty(requests))),
+            Queues::Staged(staged) => staged
+                .all()
+                .iter()
+                .all(|bucket| bucket.is_empty() || bucket.beside(|queue| queue.is_empty(requests))),
         }
     }
 

@@ -6,16 +6,15 @@ use foreshore_base::Lsn;
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
-use super::buckets::Buckets;
 use super::list::Linked;
 use super::queue::{Queue, View};
 use super::wakes::Wakes;
 use crate::mode::KeyMode;
-use crate::name::{LockName, Places};
+use crate::name::LockName;
 use crate::request::{Modes, RequestIndex, Requests};
 use crate::slot::SlotId;
 
-/// A bucket, two to a cache line.
+/// A bucket of the table, two to a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Bucket {
@@ -27,86 +26,9 @@ pub(super) struct Bucket {
 #[cfg(not(foreshore_loom))]
 const _: () = assert!(size_of::<Bucket>() == 32);
 
-/// The table.
-#[derive(Debug)]
-pub(super) struct Latched {
-    pub(super) buckets: Buckets<Bucket>,
-}
-
-impl Latched {
-    pub(super) fn new(places: Places) -> Latched {
-        Latched { buckets: Buckets::new(places) }
-    }
-
-    #[inline]
-    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.buckets.of(name).alone(operation)
-    }
-
-    pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.buckets.of(name).beside(operation)
-    }
-
-    pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.buckets.all()[place].beside(operation)
-    }
-
-    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty, or
-    /// all in it share.
-    #[inline]
-    pub(super) fn try_request(
-        &self,
-        requests: &Requests,
-        name: LockName,
-        slot: SlotId,
-        request: RequestIndex,
-        mode: KeyMode,
-    ) -> Option<Lsn> {
-        self.buckets.of(name).try_request(requests, name, slot, request, mode)
-    }
-
-    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket, or the first of those
-    /// that share.
-    #[inline]
-    pub(super) fn release(
-        &self,
-        view: &View<'_>,
-        request: RequestIndex,
-        tag: Option<Lsn>,
-        wakes: &mut Wakes,
-    ) {
-        self.buckets.of(view.name).release(view, request, tag, wakes);
-    }
-
-    /// Without the latch; `false` when in doubt.
-    #[inline]
-    pub(super) fn is_bucket_empty(&self, name: LockName) -> bool {
-        self.is_place_empty(self.buckets.place(name))
-    }
-
-    /// Whether a granted request is alone in its bucket. Without the latch; `false` when in doubt.
-    #[inline]
-    pub(super) fn is_alone(&self, requests: &Requests, name: LockName, request: RequestIndex) -> bool {
-        self.buckets.of(name).queue.list.is_first(request)
-            && requests.get(request).next() == RequestIndex::NONE
-    }
-
-    /// As [`Latched::is_bucket_empty`].
-    #[inline]
-    pub(super) fn is_place_empty(&self, place: usize) -> bool {
-        self.buckets.all()[place].queue.list.is_open_and_bare()
-    }
-
-    /// Tags only grow, and one that matters was stored before the caller could know that it does.
-    #[inline]
-    pub(super) fn tag(&self, name: LockName) -> Lsn {
-        self.buckets.of(name).queue.tag()
-    }
-}
-
 impl Bucket {
     #[inline]
-    fn alone<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+    pub(super) fn alone<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         let _rank = rank::enter(QUEUE_RANK);
         self.change(operation)
     }
@@ -120,7 +42,7 @@ impl Bucket {
         result
     }
 
-    fn beside<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+    pub(super) fn beside<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         let _rank = rank::enter(QUEUE_RANK);
         {
             let _guard = self.latch.shared();
@@ -131,8 +53,10 @@ impl Bucket {
         self.change(operation)
     }
 
+    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty, or
+    /// all in it share.
     #[inline]
-    fn try_request(
+    pub(super) fn try_request(
         &self,
         requests: &Requests,
         name: LockName,
@@ -156,8 +80,16 @@ impl Bucket {
         })
     }
 
+    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket, or the first of those
+    /// that share.
     #[inline]
-    fn release(&self, view: &View<'_>, request: RequestIndex, tag: Option<Lsn>, wakes: &mut Wakes) {
+    pub(super) fn release(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+        wakes: &mut Wakes,
+    ) {
         let list = &self.queue.list;
         if list.is_first(request) {
             let released = view.requests.get(request);
@@ -170,6 +102,24 @@ impl Bucket {
             queue.release(view, request, tag, wakes);
             queue.check_state(view.requests, view.name);
         });
+    }
+
+    /// Whether there is no request. Without the latch; `false` when in doubt.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.list.is_open_and_bare()
+    }
+
+    /// Whether a granted request is alone here. Without the latch; `false` when in doubt.
+    #[inline]
+    pub(super) fn is_alone(&self, requests: &Requests, request: RequestIndex) -> bool {
+        self.queue.list.is_first(request) && requests.get(request).next() == RequestIndex::NONE
+    }
+
+    /// Tags only grow, and one that matters was stored before the caller could know that it does.
+    #[inline]
+    pub(super) fn tag(&self) -> Lsn {
+        self.queue.tag()
     }
 }
 

@@ -32,18 +32,18 @@ impl LockTable {
     /// In how many places the requests are.
     pub(crate) fn places(&self) -> usize {
         match &self.queues {
-            Queues::Latched(latched) => latched.buckets.all().len(),
+            Queues::Latched(latched) => latched.all().len(),
             Queues::Guarded(guarded) => guarded.places(),
-            Queues::Staged(staged) => staged.buckets.all().len(),
+            Queues::Staged(staged) => staged.all().len(),
         }
     }
 
     /// The place of a name.
     pub(crate) fn place(&self, name: LockName) -> usize {
         match &self.queues {
-            Queues::Latched(latched) => latched.buckets.place(name),
+            Queues::Latched(latched) => latched.place(name),
             Queues::Guarded(guarded) => guarded.place(name),
-            Queues::Staged(staged) => staged.buckets.place(name),
+            Queues::Staged(staged) => staged.place(name),
         }
     }
 
@@ -55,15 +55,15 @@ impl LockTable {
             let requests = &self.requests;
             let complete = match &self.queues {
                 Queues::Latched(latched) => {
-                    latched.is_place_empty(place)
-                        || latched.beside_place(place, |queue| copy(queue, requests, slots, seen))
+                    let bucket = &latched.all()[place];
+                    bucket.is_empty() || bucket.beside(|queue| copy(queue, requests, slots, seen))
                 }
                 Queues::Guarded(guarded) => {
                     guarded.alone_in_place(place, |queue| copy(queue, requests, slots, seen))
                 }
                 Queues::Staged(staged) => {
-                    staged.is_place_empty(place)
-                        || staged.beside_place(place, |queue| copy(queue, requests, slots, seen))
+                    let bucket = &staged.all()[place];
+                    bucket.is_empty() || bucket.beside(|queue| copy(queue, requests, slots, seen))
                 }
             };
             if complete {

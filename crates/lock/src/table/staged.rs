@@ -30,19 +30,15 @@ pub(super) mod models;
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests;
 
-use std::ops::Range;
-
 use foreshore_base::Lsn;
 use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
-use super::buckets::Buckets;
 use super::queue::{Change, Queue, View, obstructs};
 use super::wakes::Wakes;
 use crate::mode::KeyMode;
-use crate::name::{LockName, Places};
-use crate::request::{Modes, RequestIndex};
+use crate::request::{Modes, RequestIndex, Requests};
 use crate::slot::SlotId;
 use chain::Chain;
 
@@ -59,7 +55,7 @@ pub(super) fn order() {
     fence(SeqCst);
 }
 
-/// A bucket, on a cache line of its own.
+/// A bucket of the table, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Bucket {
@@ -67,96 +63,24 @@ pub(super) struct Bucket {
     queue: Queue<Chain>,
 }
 
-/// The table.
-#[derive(Debug)]
-pub(super) struct Staged {
-    pub(super) buckets: Buckets<Bucket>,
-}
-
-impl Staged {
-    pub(super) fn new(places: Places) -> Staged {
-        Staged { buckets: Buckets::new(places) }
-    }
-
+impl Bucket {
     /// Runs `operation` while nobody waits, wakes, converts or cleans.
-    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        self.buckets.of(name).alone(operation)
+    pub(super) fn alone<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = self.latch.exclusive();
+        operation(&self.queue)
     }
 
-    pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        self.buckets.of(name).beside(operation)
-    }
-
-    pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        self.buckets.all()[place].beside(operation)
-    }
-
-    #[inline]
-    pub(super) fn is_place_empty(&self, place: usize) -> bool {
-        self.buckets.all()[place].queue.list.is_bare()
-    }
-
-    #[inline]
-    pub(super) fn tag(&self, name: LockName) -> Lsn {
-        self.buckets.of(name).queue.tag()
+    pub(super) fn beside<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = self.latch.shared();
+        operation(&self.queue)
     }
 
     /// Grants a new request if nobody is in its way; otherwise leaves nothing of consequence. Without a wake-up to owe,
     /// nobody's latch is touched.
     #[inline]
     pub(super) fn try_request(
-        &self,
-        view: &View<'_>,
-        slot: SlotId,
-        request: RequestIndex,
-        mode: KeyMode,
-        wakes: &mut Wakes,
-    ) -> Option<Lsn> {
-        self.buckets.of(view.name).try_request(view, slot, request, mode, wakes)
-    }
-
-    #[inline]
-    pub(super) fn release(
-        &self,
-        view: &View<'_>,
-        request: RequestIndex,
-        tag: Option<Lsn>,
-        wakes: &mut Wakes,
-    ) {
-        self.buckets.of(view.name).release(view, request, tag, wakes);
-    }
-
-    /// Unlinks everything obsolete in the chains of some buckets, but for tails behind requests of consequence.
-    pub(super) fn sweep(&self, requests: &crate::request::Requests, buckets: Range<usize>) {
-        for bucket in &self.buckets.all()[buckets] {
-            if !bucket.queue.list.is_bare() {
-                bucket.alone(|queue| queue.list.clean(requests));
-            }
-        }
-    }
-
-    /// How many requests are linked in the bucket of a name.
-    #[cfg(all(test, not(foreshore_loom)))]
-    fn length(&self, requests: &crate::request::Requests, name: LockName) -> usize {
-        self.beside(name, |queue| queue.list.length(requests))
-    }
-}
-
-impl Bucket {
-    fn alone<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        let _rank = rank::enter(QUEUE_RANK);
-        let _guard = self.latch.exclusive();
-        operation(&self.queue)
-    }
-
-    fn beside<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        let _rank = rank::enter(QUEUE_RANK);
-        let _guard = self.latch.shared();
-        operation(&self.queue)
-    }
-
-    #[inline]
-    fn try_request(
         &self,
         view: &View<'_>,
         slot: SlotId,
@@ -213,7 +137,13 @@ impl Bucket {
     }
 
     #[inline]
-    fn release(&self, view: &View<'_>, request: RequestIndex, tag: Option<Lsn>, wakes: &mut Wakes) {
+    pub(super) fn release(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+        wakes: &mut Wakes,
+    ) {
         let released = view.requests.get(request);
         let slot = released.slot();
         self.queue.leave_tag(released, tag);
@@ -243,5 +173,28 @@ impl Bucket {
     #[cold]
     fn pass(&self, view: &View<'_>, slot: SlotId, wakes: &mut Wakes) {
         self.alone(|queue| queue.pass(view, Change::Left(slot), wakes));
+    }
+    /// Whether nothing is linked.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.list.is_bare()
+    }
+
+    #[inline]
+    pub(super) fn tag(&self) -> Lsn {
+        self.queue.tag()
+    }
+
+    /// Unlinks everything obsolete, but for tails behind requests of consequence.
+    pub(super) fn sweep(&self, requests: &Requests) {
+        if !self.is_empty() {
+            self.alone(|queue| queue.list.clean(requests));
+        }
+    }
+
+    /// How many requests are linked.
+    #[cfg(all(test, not(foreshore_loom)))]
+    fn length(&self, requests: &Requests) -> usize {
+        self.beside(|queue| queue.list.length(requests))
     }
 }

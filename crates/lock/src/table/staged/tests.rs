@@ -97,7 +97,7 @@ impl<'a> User<'a> {
 
 fn length(table: &LockTable, name: LockName) -> usize {
     match &table.queues {
-        Queues::Staged(staged) => staged.length(&table.requests, name),
+        Queues::Staged(staged) => staged.of(name).length(&table.requests),
         _ => unreachable!("made to be staged"),
     }
 }
@@ -356,7 +356,7 @@ fn claim_passes_a_wait() {
     let name = manager.name(table, key).unwrap();
     requests.get(request).set(name, slot, Modes::claim(KeyMode::S));
     let Queues::Staged(staged) = &manager.table.queues else { unreachable!("made to be staged") };
-    staged.buckets.of(name).queue.list.push(requests, request);
+    staged.of(name).queue.list.push(requests, request);
     thread::sleep(Duration::from_millis(20));
     assert!(!waiter.look(&wait).unwrap(), "a look that takes the digest anew");
     requests.get(request).make_obsolete();
