@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     frame::{MARK_BYTES, MAX_RECORD_BYTES, RecordKind, padded},
     log::Log,
-    segment::{self, HEADER_USED_BYTES, NOTE_OFFSET, SEGMENT_HEADER_BYTES, no_record, unsound},
+    segment::{self, HEADER_USED_BYTES, NOTE_OFFSET, Place, SEGMENT_HEADER_BYTES, no_record, unsound},
 };
 
 /// Bytes copied at once.
@@ -38,58 +38,93 @@ impl Log {
         copied: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Lsn> {
         let core = self.core();
-        let geometry = core.geometry;
         let end = core.durable();
-        let mark = geometry.place(end, MARK_BYTES as u64);
-        let mut buffer = Vec::new();
-        let mut base = geometry.base(from.0);
+        let mark = core.geometry.place(end, MARK_BYTES as u64);
+        let copy = Copy { core, from: from.0, end, mark };
+        let mut base = core.geometry.base(from.0);
         while base <= mark.start {
-            let path = directory.join(segment::file_name(base));
-            let failed = |action: &'static str| StorageError::io(action, &path);
-            let file = disk.open(&path, OpenMode::CreateNew).map_err(failed("create"))?;
-            file.allocate(0..geometry.segment_bytes()).map_err(failed("reserve space for"))?;
-            let header: [u8; HEADER_USED_BYTES] = segment::encode_header(core.store.log_id(), base, geometry);
-            file.write_all_at(&header, 0).map_err(failed("write the header of"))?;
-            if base + geometry.segment_bytes() <= mark.start {
-                file.write_all_at(&segment::encode_note(core.store.log_id(), base), NOTE_OFFSET)
-                    .map_err(failed("write the header of"))?;
-            }
-            let last = end.min(base + geometry.segment_bytes());
-            let mut position = base + SEGMENT_HEADER_BYTES;
-            while position < last {
-                let count = CHUNK_BYTES.min(last - position);
-                buffer.resize(count as usize, 0);
-                let lost = || no_record(Lsn(base), self.low_water(), Lsn(end));
-                let source = core.store.segment(base).ok_or_else(lost)?;
-                source
-                    .file
-                    .read_exact_at(&mut buffer, position - base)
-                    .map_err(StorageError::io("read", &source.path))?;
-                // What lies before `from` nobody needs.
-                let Run { bytes, ends_segment } = match from.0.saturating_sub(position) {
-                    0 => sound_run(core, &buffer, position)?,
-                    before => Run { bytes: count.min(before), ends_segment: false },
-                };
-                let sound = &buffer[..bytes as usize];
-                file.write_all_at(sound, position - base).map_err(failed("write"))?;
-                // The rest of a segment that has ended is void.
-                let step = if ends_segment { last - position } else { bytes };
-                position += step;
-                copied(step)?;
-            }
-            if let Some(at) = mark.segment_end.filter(|at| geometry.base(*at) == base) {
-                let bytes = core.seal.encode_segment_end(Lsn(at));
-                file.write_all_at(&bytes, at - base).map_err(failed("write"))?;
-            }
-            if geometry.base(mark.start) == base {
-                let bytes = core.seal.encode_mark(Lsn(mark.start), Lsn(mark.start));
-                file.write_all_at(&bytes, mark.start - base).map_err(failed("write"))?;
-            }
-            file.sync().map_err(failed("sync"))?;
-            base += geometry.segment_bytes();
+            copy.segment(base, disk, directory, copied)?;
+            base += core.geometry.segment_bytes();
         }
         disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
         Ok(Lsn(end))
+    }
+}
+
+/// What a copy has of the log.
+struct Copy<'c> {
+    core: &'c Core,
+    /// What lies before it nobody needs.
+    from: u64,
+    end: u64,
+    /// Where the mark for all of it goes.
+    mark: Place,
+}
+
+impl Copy<'_> {
+    /// Copies the segment that begins at `base`, durably.
+    fn segment(
+        &self,
+        base: u64,
+        disk: &dyn Disk,
+        directory: &Path,
+        copied: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let Copy { core, mark, .. } = self;
+        let (geometry, log_id) = (core.geometry, core.store.log_id());
+        let path = directory.join(segment::file_name(base));
+        let failed = |action: &'static str| StorageError::io(action, &path);
+        let file = disk.open(&path, OpenMode::CreateNew).map_err(failed("create"))?;
+        file.allocate(0..geometry.segment_bytes()).map_err(failed("reserve space for"))?;
+        let write = |bytes: &[u8], position: u64| file.write_all_at(bytes, position - base);
+        let header: [u8; HEADER_USED_BYTES] = segment::encode_header(log_id, base, geometry);
+        write(&header, base).map_err(failed("write the header of"))?;
+        if base + geometry.segment_bytes() <= mark.start {
+            let note = segment::encode_note(log_id, base);
+            write(&note, base + NOTE_OFFSET).map_err(failed("write the header of"))?;
+        }
+        self.records(base, |sound, position| write(sound, position).map_err(failed("write")), copied)?;
+        if let Some(at) = mark.segment_end.filter(|at| geometry.base(*at) == base) {
+            write(&core.seal.encode_segment_end(Lsn(at)), at).map_err(failed("write"))?;
+        }
+        if geometry.base(mark.start) == base {
+            let at = Lsn(mark.start);
+            write(&core.seal.encode_mark(at, at), mark.start).map_err(failed("write"))?;
+        }
+        file.sync().map_err(failed("sync"))
+    }
+
+    /// Reads the records of the segment that begins at `base`, and gives them to `write` with their positions.
+    fn records(
+        &self,
+        base: u64,
+        write: impl Fn(&[u8], u64) -> Result<()>,
+        copied: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let Copy { core, from, end, .. } = *self;
+        let last = end.min(base + core.geometry.segment_bytes());
+        let mut buffer = Vec::new();
+        let mut position = base + SEGMENT_HEADER_BYTES;
+        while position < last {
+            let count = CHUNK_BYTES.min(last - position);
+            buffer.resize(count as usize, 0);
+            let lost = || no_record(Lsn(base), Lsn(core.low_water()), Lsn(end));
+            let source = core.store.segment(base).ok_or_else(lost)?;
+            source
+                .file
+                .read_exact_at(&mut buffer, position - base)
+                .map_err(StorageError::io("read", &source.path))?;
+            let Run { bytes, ends_segment } = match from.saturating_sub(position) {
+                0 => sound_run(core, &buffer, position)?,
+                before => Run { bytes: count.min(before), ends_segment: false },
+            };
+            write(&buffer[..bytes as usize], position)?;
+            // The rest of a segment that has ended is void.
+            let step = if ends_segment { last - position } else { bytes };
+            position += step;
+            copied(step)?;
+        }
+        Ok(())
     }
 }
 
