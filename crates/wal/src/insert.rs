@@ -80,6 +80,15 @@ pub(crate) struct Claimed {
     pub(crate) end: u64,
 }
 
+impl Claimed {
+    /// What a record of `bytes` takes of a log that ends at `tail`.
+    #[inline]
+    fn at(tail: u64, geometry: Geometry, bytes: u64) -> Claimed {
+        let place = geometry.place(tail, bytes);
+        Claimed { place, end: place.start + bytes }
+    }
+}
+
 /// Why no place was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -112,12 +121,7 @@ impl Inserter {
     /// Where the log ends. Acquires what was released with the claims below it.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
-        match self {
-            Inserter::CompareExchange(inserter) => inserter.tail.load(Ordering::Acquire),
-            Inserter::FetchAdd(inserter) => inserter.tail(|word| word.load(Ordering::Acquire)),
-            Inserter::Consolidated(inserter) => inserter.tail.load(Ordering::Acquire),
-            Inserter::Mutex(inserter) => inserter.tail.load(Ordering::Acquire),
-        }
+        self.read(|word| word.load(Ordering::Acquire))
     }
 
     /// Has the line fetched that [`Inserter::claim`] changes first.
@@ -133,11 +137,17 @@ impl Inserter {
     /// As [`Inserter::tail`], by a read-modify-write: a claim is below the tail given here, or acquires what was stored
     /// before this call; so does a thread for which another claims.
     pub(crate) fn settled_tail(&self) -> u64 {
+        self.read(|word| word.fetch_or(0, Ordering::AcqRel))
+    }
+
+    /// Where the log ends, by what `read` finds in the word that says it.
+    #[inline]
+    fn read(&self, read: impl Fn(&AtomicU64) -> u64) -> u64 {
         match self {
-            Inserter::CompareExchange(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
-            Inserter::FetchAdd(inserter) => inserter.tail(|word| word.fetch_or(0, Ordering::AcqRel)),
-            Inserter::Consolidated(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
-            Inserter::Mutex(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
+            Inserter::CompareExchange(inserter) => read(&inserter.tail),
+            Inserter::FetchAdd(inserter) => inserter.tail(read),
+            Inserter::Consolidated(inserter) => read(&inserter.tail),
+            Inserter::Mutex(inserter) => read(&inserter.tail),
         }
     }
 
@@ -168,12 +178,11 @@ fn advance(
     bytes: u64,
     check: impl Fn(u64) -> Result<(), Refused>,
 ) -> Result<Claimed, Refused> {
-    let place = geometry.place(tail.load(Ordering::Relaxed), bytes);
-    let end = place.start + bytes;
-    check(end)?;
+    let claimed = Claimed::at(tail.load(Ordering::Relaxed), geometry, bytes);
+    check(claimed.end)?;
     // A read-modify-write though nobody else writes: WAL-12.
-    tail.swap(end, Ordering::AcqRel);
-    Ok(Claimed { place, end })
+    tail.swap(claimed.end, Ordering::AcqRel);
+    Ok(claimed)
 }
 
 #[cfg(all(test, foreshore_loom))]

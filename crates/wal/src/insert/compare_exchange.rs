@@ -29,11 +29,11 @@ impl CompareExchange {
     ) -> Result<Claimed, Refused> {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
-            let place = self.geometry.place(position, request.bytes);
-            let end = place.start + request.bytes;
-            check(end)?;
-            match self.tail.compare_exchange_weak(position, end, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(Claimed { place, end }),
+            let claimed = Claimed::at(position, self.geometry, request.bytes);
+            check(claimed.end)?;
+            match self.tail.compare_exchange_weak(position, claimed.end, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(claimed),
                 Err(now) => position = now,
             }
         }

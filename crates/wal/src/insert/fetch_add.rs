@@ -160,14 +160,13 @@ impl FetchAdd {
         request: Request,
         check: impl Fn(Option<Urgency>, u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
-        let place = self.geometry.place(tail, request.bytes);
-        let end = place.start + request.bytes;
-        let granted = check(request.urgency, end);
-        let tail = if granted.is_ok() { end } else { tail };
-        let (block, base) = match granted {
-            Ok(()) => (self.block(end), self.origin + self.block(end) * self.block_bytes),
-            Err(_) => (MAX_BLOCKS, 0),
+        let claimed = Claimed::at(tail, self.geometry, request.bytes);
+        let granted = check(request.urgency, claimed.end).map(|()| claimed);
+        let (tail, block) = match granted {
+            Ok(Claimed { end, .. }) => (end, self.block(end)),
+            Err(_) => (tail, MAX_BLOCKS),
         };
+        let base = self.origin + block * self.block_bytes;
         let opens = block < MAX_BLOCKS && check(Some(Urgency::Work), base + self.block_bytes).is_ok();
         let after = if opens {
             (block << OFFSET_BITS) | ((tail - base) / UNIT)
@@ -177,7 +176,7 @@ impl FetchAdd {
         };
         // A read-modify-write, for WAL-12; what others have added meanwhile is void.
         self.word.swap(after, Ordering::AcqRel);
-        granted.map(|()| Claimed { place, end })
+        granted
     }
 
     /// A thread is on the way from its addition to its swap.
