@@ -8,8 +8,7 @@
 //! What decides is proof that the gap was durable once (WAL-7):
 //! - a segment after the gap's own: it is made only when the one before it is durable to its end;
 //! - a mark after the gap, a sound record that says that everything below some LSN was durable when it was made, if
-//!   that LSN lies beyond the gap.
-//!
+//!   that LSN lies beyond the gap;
 //! - a note in the gap's own segment that another one follows (WAL-14).
 //!
 //! A log that ends where a segment ends, and not one byte later, is damaged as well if that segment has the note: what
@@ -71,22 +70,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
             None => none_there(directory),
         });
     };
-    let mut scan = Scan {
-        seal: Seal::new(log_id),
-        geometry: read_geometry(&*disk, &segments[first].1, log_id, segments[first].0)?,
-        position: from.0,
-        proven: from.0,
-        sealed: false,
-        bytes: Vec::new(),
-    };
-    let geometry = scan.geometry;
+    let geometry = read_geometry(&*disk, &segments[first].1, log_id, segments[first].0)?;
     if geometry.base(from.0) != segments[first].0 {
         return Err(gone(directory, geometry.base(from.0)));
     }
     if !geometry.is_start(geometry.next_start(from.0)) || !(from.0.is_multiple_of(8)) {
-        return Err(missing(from, "no record can start there"));
+        return Err(StorageError::corrupt_log(from, "no record can start there"));
     }
-    let Walked { live, unnoted } = scan.walk(&*disk, directory, log_id, &segments[first..])?;
+    let mut scan = Scan::new(log_id, geometry, from);
+    let Walked { live, unnoted } = scan.walk(&*disk, directory, &segments[first..])?;
     // Whoever gave the last one its name may have died before that was durable.
     disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
     unnoted.iter().try_for_each(|segment| segment.note_successor(log_id))?;
@@ -94,7 +86,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     let (end, sealed) = (scan.position, scan.sealed);
     let mut cleared = Vec::new();
     for (number, spare) in whole_spares(&*disk, spares, geometry)? {
-        if scan.clear_coming(&spare, log_id, last.base)? {
+        if scan.clear_coming(&spare, last.base)? {
             cleared.push((number, spare));
         } else {
             let Spare { file, path } = spare;
@@ -164,10 +156,6 @@ fn gone(directory: &Path, base: u64) -> StorageError {
     StorageError::corrupt_file(path, format!("it is missing, and with it committed transactions{REMEDY}"))
 }
 
-fn missing(lsn: Lsn, detail: &str) -> StorageError {
-    StorageError::corrupt_log(lsn, detail)
-}
-
 fn read_geometry(disk: &dyn Disk, path: &Path, log_id: u64, base: u64) -> Result<Geometry> {
     let file = disk.open(path, OpenMode::Read).map_err(StorageError::io("open", path))?;
     let bytes = file.len().map_err(StorageError::io("measure", path))?;
@@ -185,6 +173,7 @@ fn read_geometry(disk: &dyn Disk, path: &Path, log_id: u64, base: u64) -> Result
 
 /// The walk along the log.
 struct Scan {
+    log_id: u64,
     seal: Seal,
     geometry: Geometry,
     /// Where the last record ended.
@@ -198,22 +187,28 @@ struct Scan {
 }
 
 impl Scan {
+    fn new(log_id: u64, geometry: Geometry, from: Lsn) -> Scan {
+        Scan {
+            log_id,
+            seal: Seal::new(log_id),
+            geometry,
+            position: from.0,
+            proven: from.0,
+            sealed: false,
+            bytes: Vec::new(),
+        }
+    }
+
     /// Goes along the segments to the end of the log, and makes the last of them fit for appending.
-    fn walk(
-        &mut self,
-        disk: &dyn Disk,
-        directory: &Path,
-        log_id: u64,
-        segments: &[(u64, PathBuf)],
-    ) -> Result<Walked> {
+    fn walk(&mut self, disk: &dyn Disk, directory: &Path, segments: &[(u64, PathBuf)]) -> Result<Walked> {
         let mut walked = Walked { live: VecDeque::new(), unnoted: Vec::new() };
         let mut rest = segments.iter().peekable();
         while let Some((base, path)) = rest.next() {
-            let segment = self.open(disk, log_id, *base, path)?;
+            let segment = self.open(disk, *base, path)?;
             walked.live.push_back(segment.clone());
             self.load(&segment)?;
             let complete = self.run(segment.base);
-            let followed = segment::has_note(&self.bytes, log_id, segment.base);
+            let followed = segment::has_note(&self.bytes, self.log_id, segment.base);
             if complete {
                 match rest.peek() {
                     Some((next, _)) if *next == self.position => {
@@ -238,8 +233,8 @@ impl Scan {
     }
 
     /// Opens a segment, which must be as large as the others.
-    fn open(&self, disk: &dyn Disk, log_id: u64, base: u64, path: &Path) -> Result<Segment> {
-        if read_geometry(disk, path, log_id, base)?.segment_bytes() != self.geometry.segment_bytes() {
+    fn open(&self, disk: &dyn Disk, base: u64, path: &Path) -> Result<Segment> {
+        if read_geometry(disk, path, self.log_id, base)?.segment_bytes() != self.geometry.segment_bytes() {
             return Err(StorageError::corrupt_file(path, "its segment size is not that of the log"));
         }
         let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
@@ -282,19 +277,17 @@ impl Scan {
 
     /// Whether there is proof that the record that is missing at the position was durable once.
     fn check_for_damage(&self, base: u64, later_segment: Option<u64>, followed: bool) -> Result<()> {
-        let gap = self.geometry.next_start(self.position);
+        let gap = Lsn(self.geometry.next_start(self.position));
         if let Some(later) = later_segment {
             let detail =
                 format!("no sound record starts there, but the log goes on with a segment at {later}");
-            return Err(missing(Lsn(gap), &detail));
+            return Err(StorageError::corrupt_log(gap, detail));
         }
         if followed {
-            return Err(missing(
-                Lsn(gap),
-                "no sound record starts there, but another segment followed this one",
-            ));
+            let detail = "no sound record starts there, but another segment followed this one";
+            return Err(StorageError::corrupt_log(gap, detail));
         }
-        let mut start = gap + 8;
+        let mut start = gap.0 + 8;
         while let Some(found) = self.next_candidate(base, start) {
             let bytes = &self.bytes[(found - base) as usize..];
             start = match self.seal.parse(bytes, Lsn(found)) {
@@ -303,11 +296,11 @@ impl Scan {
                 None => found + 8,
             };
             if let Some(durable) = self.seal.parse_mark(bytes, Lsn(found))
-                && durable.0 > gap
+                && durable > gap
             {
                 let detail =
                     format!("no sound record starts there, but everything below {durable} was durable");
-                return Err(missing(Lsn(gap), &detail));
+                return Err(StorageError::corrupt_log(gap, detail));
             }
         }
         Ok(())
@@ -336,12 +329,12 @@ impl Scan {
 
     /// Overwrites the records of a spare that was about to follow the segment at `last` when the log was left. They are
     /// whole, and say that they belong where others will be. False: they cannot be read; the spare must go.
-    fn clear_coming(&mut self, Spare { file, path }: &Spare, log_id: u64, last: u64) -> Result<bool> {
+    fn clear_coming(&mut self, Spare { file, path }: &Spare, last: u64) -> Result<bool> {
         let mut header = [0; HEADER_USED_BYTES];
         if file.read_exact_at(&mut header, 0).is_err() {
             return Ok(false);
         }
-        let Some(base) = segment::base_in_header(&header, log_id).filter(|base| *base >= last) else {
+        let Some(base) = segment::base_in_header(&header, self.log_id).filter(|base| *base >= last) else {
             return Ok(true);
         };
         let segment = Segment { base, file: Arc::clone(file), path: path.clone() };

@@ -14,7 +14,6 @@ use foreshore_env::{
 
 use super::{Found, Scan, gone, none_there, read_geometry};
 use crate::{
-    frame::Seal,
     segment::{self, Geometry, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES},
     store::{self, Listing, Segment, Spare, Store, as_damage, sound},
 };
@@ -43,14 +42,7 @@ pub(crate) fn open(
     if !segments.iter().any(|(base, _)| *base == geometry.base(from.0)) {
         return Err(gone(directory, geometry.base(from.0)));
     }
-    let mut scan = Scan {
-        seal: Seal::new(log_id),
-        geometry,
-        position: from.0,
-        proven: from.0,
-        sealed: false,
-        bytes: Vec::new(),
-    };
+    let mut scan = Scan::new(log_id, geometry, from);
     let mut live: VecDeque<Segment> = VecDeque::new();
     let mut base = geometry.base(from.0);
     let damage = loop {
