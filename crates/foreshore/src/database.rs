@@ -19,7 +19,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_orthrus::Partitions;
-use foreshore_txn::{Engine, LockManager, LogRetention, Txn, TxnError, VERIFY_WAIT};
+use foreshore_txn::{Engine, LogRetention, Txn, TxnError, VERIFY_WAIT};
 
 use crate::{
     admission::Admission,
@@ -387,10 +387,6 @@ impl Database {
     pub fn checkpoint(&self) -> Result<()> {
         let taken = self.inner.engine.checkpoint();
         taken.map_err(|error| Error::from_operation(error.into(), &self.inner))
-    }
-
-    pub(crate) fn lock_manager(&self) -> &LockManager {
-        self.inner.engine.locks()
     }
 
     /// The directory, as it was named when the database was opened; `(in memory)` if it has none.

@@ -12,7 +12,7 @@ mod text;
 use foreshore_base::TxnId;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
-    LockMode, MAX_BLOCKERS, VictimReason,
+    LockManager, LockMode, MAX_BLOCKERS, VictimReason,
     lock::{BlockerView, TransactionView},
 };
 
@@ -158,17 +158,21 @@ pub const MAX_BLOCKERS_SHOWN: usize = MAX_BLOCKERS;
 pub const MAX_LOCKS_SHOWN: usize = 100_000;
 
 impl Database {
+    /// The locks that views look at: none in a fork of the process that opened the database.
+    fn viewed(&self) -> Option<&LockManager> {
+        let engine = self.engine();
+        if engine.is_forked() { None } else { Some(engine.locks()) }
+    }
+
     /// The locks that are held or waited for, at most [`MAX_LOCKS_SHOWN`]. Stops nobody; what it shows of one key is as
     /// it was at one moment, and what it shows of two may never have been true at the same time.
     ///
     /// Keys are known where somebody waits, and everywhere with [`Options::lock_notes`](crate::Options::lock_notes). In
     /// a fork of the process that opened the database this view and the others are empty.
     pub fn locks(&self) -> LockList {
-        if self.engine().is_forked() {
-            return LockList { locks: Vec::new(), omitted: 0 };
-        }
+        let Some(manager) = self.viewed() else { return LockList { locks: Vec::new(), omitted: 0 } };
         let names = Names::of(self);
-        let (locks, omitted) = self.lock_manager().locks(MAX_LOCKS_SHOWN);
+        let (locks, omitted) = manager.locks(MAX_LOCKS_SHOWN);
         LockList { locks: locks.into_iter().map(|lock| names.lock(lock)).collect(), omitted }
     }
 
@@ -185,29 +189,21 @@ impl Database {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn waits_for(&self) -> WaitGraph {
-        if self.engine().is_forked() {
-            return WaitGraph { waits: Vec::new() };
-        }
+        let Some(manager) = self.viewed() else { return WaitGraph { waits: Vec::new() } };
         let names = Names::of(self);
-        WaitGraph { waits: self.lock_manager().waits().into_iter().map(|wait| names.wait(wait)).collect() }
+        WaitGraph { waits: manager.waits().into_iter().map(|wait| names.wait(wait)).collect() }
     }
 
     /// The transactions that wait for a lock ([`Transaction::id`](crate::Transaction::id)), each with the number of the
     /// wait that it is in ([`WaitView::number`]): for those who look often. Takes no lock and no latch.
     pub fn waiters(&self) -> Vec<(TxnId, u64)> {
-        if self.engine().is_forked() {
-            return Vec::new();
-        }
-        self.lock_manager().waiters()
+        self.viewed().map(LockManager::waiters).unwrap_or_default()
     }
 
     /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits
     /// for, and who has it. `None` if it waits for no lock.
     pub fn explain_wait(&self, transaction: TxnId) -> Option<WaitView> {
-        if self.engine().is_forked() {
-            return None;
-        }
-        let wait = self.lock_manager().wait_of(transaction)?;
+        let wait = self.viewed()?.wait_of(transaction)?;
         Some(Names::of(self).wait(wait))
     }
 
@@ -216,11 +212,9 @@ impl Database {
     /// ([`Error::WouldBlock`](crate::Error::WouldBlock)) or for so long only
     /// ([`Error::LockTimeout`](crate::Error::LockTimeout)): their error says it.
     pub fn deadlocks(&self) -> Vec<DeadlockView> {
-        if self.engine().is_forked() {
-            return Vec::new();
-        }
+        let Some(manager) = self.viewed() else { return Vec::new() };
         let names = Names::of(self);
-        self.lock_manager().deadlocks().iter().map(|report| names.deadlock(report)).collect()
+        manager.deadlocks().iter().map(|report| names.deadlock(report)).collect()
     }
 }
 
