@@ -138,7 +138,7 @@ fn run(command: Command) -> Result<ExitCode, CliError> {
         Command::Bench(args) => bench::run(args),
         Command::Experiment(args) => experiment::run(&args),
         Command::Report(args) => report::run(&args),
-        Command::Torture(args) => torture::run(args),
+        Command::Torture(args) => torture::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Salvage(args) => salvage::run(&args),

@@ -38,7 +38,7 @@ use crate::{
     output::{CliError, json_line, judged, line},
 };
 use examine::Findings;
-use faults::{Campaign, ClassReport, FaultClass, FaultClasses};
+use faults::{ClassReport, FaultClass, FaultClasses};
 use referee::{Referee, Score};
 
 /// Kills a working process again and again and checks that nothing acknowledged was lost.
@@ -223,45 +223,69 @@ fn nothing_checked(whose: &str, rounds: u64, why: &str, hint: &str) -> CliError 
     }
 }
 
+/// What is played, under faults of the disk or not.
+struct Campaign<'c> {
+    workload: &'c dyn Workload,
+    threads: usize,
+    execution: Execution,
+    /// The database's options, beside those that are drawn.
+    set: &'c [(String, String)],
+    seed: u64,
+    length: Duration,
+    quiet: bool,
+    /// Whether commits shall be promised that are not yet on the disk: then losses must be found.
+    planted_loss: bool,
+    /// For what needs files, and for the evidence.
+    directory: &'c Directory,
+}
+
 /// Runs the subcommand.
-pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
+pub(crate) fn run(args: &TortureArgs) -> Result<ExitCode, CliError> {
     let workload = workload(&args.workload)?;
+    let threads = usize::from(args.threads);
     if let (Some(child), Some(directory)) = (&args.child, &args.dir) {
-        let threads = usize::from(args.threads);
         return worker::run(workload.as_ref(), threads, args.execution, directory, child);
     }
     check_settings(&args.set)?;
-    let seed = args.seed.unwrap_or_else(random::seed);
     let directory = Directory::choose(args.dir.as_deref(), "torture")?;
     directory.end_when_interrupted(args.json)?;
-    if let Some(classes) = &args.faults {
-        let campaign = Campaign {
-            workload: workload.as_ref(),
-            threads: usize::from(args.threads),
-            execution: args.execution,
-            set: &args.set,
-            seed,
-            length: args.seconds,
-            quiet: args.json,
-            planted_loss: args.planted_loss,
-            directory: &directory,
-        };
-        let classes = campaign.run(classes)?;
-        await_interruption();
-        return finish(&args, seed, &directory, classes);
-    }
-    let referee = Referee {
+    let campaign = Campaign {
         workload: workload.as_ref(),
-        threads: usize::from(args.threads),
+        threads,
         execution: args.execution,
-        directory: &directory,
-        seed,
-        length: args.seconds,
-        longest_life: args.life.min(args.seconds),
-        quiet: args.json,
         set: &args.set,
-        at_writes: false,
+        seed: args.seed.unwrap_or_else(random::seed),
+        length: args.seconds,
+        quiet: args.json,
         planted_loss: args.planted_loss,
+        directory: &directory,
+    };
+    match &args.faults {
+        Some(classes) => run_faults(args, &campaign, classes),
+        None => run_kills(args, &campaign),
+    }
+}
+
+fn run_faults(
+    args: &TortureArgs,
+    campaign: &Campaign<'_>,
+    classes: &FaultClasses,
+) -> Result<ExitCode, CliError> {
+    let classes = campaign.run(classes)?;
+    await_interruption();
+    let passed = classes.iter().all(ClassReport::passed);
+    if !passed {
+        campaign.directory.keep();
+    }
+    Outcome::new(args, campaign, passed, Classes { classes }).tell(args.json, print_classes)
+}
+
+fn run_kills(args: &TortureArgs, campaign: &Campaign<'_>) -> Result<ExitCode, CliError> {
+    let referee = Referee {
+        campaign,
+        length: campaign.length,
+        longest_life: args.life.min(args.seconds),
+        at_writes: false,
         planted_panic: args.planted_panic,
         power_cut: args.power_cut.as_deref().zip(args.after_kill.as_deref()),
     };
@@ -275,76 +299,68 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
             "give it more --seconds, and children more --life",
         ));
     }
-    let outcome = Outcome {
-        workload: args.workload,
-        threads: args.threads,
-        execution: args.execution.name(),
-        seed,
-        passed: score.passed(),
-        kept: directory.kept().map(|path| path.display().to_string()),
-        score,
-    };
-    let printed = if args.json { json_line(&outcome) } else { print(&outcome) };
-    judged(printed, outcome.passed)
+    Outcome::new(args, campaign, score.passed(), score).tell(args.json, print_score)
 }
 
-/// Tells what came of the classes of faults.
-fn finish(
-    args: &TortureArgs,
-    seed: u64,
-    directory: &Directory,
-    classes: Vec<ClassReport>,
-) -> Result<ExitCode, CliError> {
-    let passed = classes.iter().all(ClassReport::passed);
-    if !passed {
-        directory.keep();
-    }
-    let kept = directory.kept().filter(|path| path.exists()).map(|path| path.display().to_string());
-    let TortureArgs { workload, threads, execution, .. } = args;
-    let execution = execution.name();
-    let campaigned = Campaigned { workload, threads: *threads, execution, seed, passed, classes, kept };
-    let printed = if args.json { json_line(&campaigned) } else { print_campaigned(&campaigned) };
-    judged(printed, passed)
-}
-
-fn print_campaigned(campaigned: &Campaigned<'_>) -> Result<(), CliError> {
-    let Campaigned { workload, threads, execution, seed, passed, classes, kept } = campaigned;
-    line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
-    faults::print(classes)?;
-    if let Some(path) = kept {
-        line(format!("the database is in {path}"))?;
-    }
-    line(if *passed { "passed" } else { "FAILED" })
-}
-
+/// What came of a campaign, in which so much was found.
 #[derive(Serialize)]
-struct Campaigned<'o> {
+struct Outcome<'o, F> {
     workload: &'o str,
     threads: u16,
     execution: &'static str,
     seed: u64,
     passed: bool,
-    classes: Vec<ClassReport>,
+    #[serde(flatten)]
+    found: F,
     /// Where the database was left.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Outcome {
-    workload: String,
-    threads: u16,
-    execution: &'static str,
-    seed: u64,
-    passed: bool,
-    #[serde(flatten)]
-    score: Score,
-    /// Where the database was left.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<String>,
+struct Classes {
+    classes: Vec<ClassReport>,
 }
 
-fn print(outcome: &Outcome) -> Result<(), CliError> {
+impl<F: Serialize> Outcome<'_, F> {
+    fn new<'o>(args: &'o TortureArgs, campaign: &Campaign<'_>, passed: bool, found: F) -> Outcome<'o, F> {
+        let kept = campaign.directory.kept().filter(|path| path.exists());
+        Outcome {
+            workload: &args.workload,
+            threads: args.threads,
+            execution: args.execution.name(),
+            seed: campaign.seed,
+            passed,
+            found,
+            kept: kept.map(|path| path.display().to_string()),
+        }
+    }
+
+    /// Tells it; to a person what was found as `print` does.
+    fn tell(&self, json: bool, print: fn(&Self) -> Result<(), CliError>) -> Result<ExitCode, CliError> {
+        let printed = if json { json_line(self) } else { print(self).and_then(|()| self.print_end()) };
+        judged(printed, self.passed)
+    }
+
+    fn print_head(&self) -> Result<(), CliError> {
+        let Outcome { workload, threads, execution, seed, .. } = self;
+        line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))
+    }
+
+    fn print_end(&self) -> Result<(), CliError> {
+        if let Some(path) = &self.kept {
+            line(format!("the database is in {path}"))?;
+        }
+        line(if self.passed { "passed" } else { "FAILED" })
+    }
+}
+
+fn print_classes(outcome: &Outcome<'_, Classes>) -> Result<(), CliError> {
+    outcome.print_head()?;
+    faults::print(&outcome.found.classes)
+}
+
+fn print_score(outcome: &Outcome<'_, Score>) -> Result<(), CliError> {
     let Score {
         cycles,
         kills,
@@ -354,12 +370,11 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         found: Findings { commits_checked, unreported_kept, losses, problems },
         longest_silence,
         seconds,
-    } = &outcome.score;
+    } = &outcome.found;
     for problem in problems {
         line(problem)?;
     }
-    let Outcome { workload, threads, execution, seed, .. } = outcome;
-    line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
+    outcome.print_head()?;
     line(format!("  cycles           {cycles:>10}  in {seconds:.0} s"))?;
     line(format!("  kills            {kills:>10}  {kills_in_recovery} of them during recovery"))?;
     line(format!("  power cuts       {power_cuts:>10}"))?;
@@ -368,11 +383,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     ))?;
     line(format!("  longest silence  {longest_silence:>10.1}  s, of a thread that worked"))?;
     line(format!("  losses           {losses:>10}"))?;
-    line(format!("  problems         {:>10}", problems.len()))?;
-    if let Some(path) = &outcome.kept {
-        line(format!("the database is in {path}"))?;
-    }
-    line(if outcome.passed { "passed" } else { "FAILED" })
+    line(format!("  problems         {:>10}", problems.len()))
 }
 
 /// Tells a person what happens; standard error may be closed, and nobody misses it then.

@@ -10,20 +10,18 @@ mod round;
 
 use std::{collections::BTreeMap, path::Path, str::FromStr};
 
-use foreshore_bench::{Execution, Workload};
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::time::Instant;
 use foreshore_testkit::{FaultyDisk, Met};
 use serde::Serialize;
 
 use super::{
-    NO_COMMIT,
+    Campaign, NO_COMMIT,
     examine::Findings,
     nothing_checked,
     referee::{LONGEST_LIFE, Referee, Score},
     remark,
 };
 use crate::{
-    directory::Directory,
     file,
     output::{CliError, line},
 };
@@ -90,21 +88,6 @@ impl FromStr for FaultClasses {
             None => Err(format!("give {}", FaultClass::NAMES.join(", "))),
         }
     }
-}
-
-/// What all classes have in common.
-pub(crate) struct Campaign<'c> {
-    pub(crate) workload: &'c dyn Workload,
-    pub(crate) threads: usize,
-    pub(crate) execution: Execution,
-    pub(crate) set: &'c [(String, String)],
-    pub(crate) seed: u64,
-    /// Of all classes together.
-    pub(crate) length: Duration,
-    pub(crate) quiet: bool,
-    pub(crate) planted_loss: bool,
-    /// For those classes that need files, and for the evidence of the others.
-    pub(crate) directory: &'c Directory,
 }
 
 /// What one class came to.
@@ -264,7 +247,17 @@ impl Campaign<'_> {
             remark(self.quiet, &format!("{} for {:.1} s", class.name(), share.as_secs_f64()));
             let begun = Instant::now();
             let mut report = match class {
-                FaultClass::Kill => ClassReport::of_kills(self.referee(share).run()?),
+                FaultClass::Kill => {
+                    let referee = Referee {
+                        campaign: self,
+                        length: share,
+                        longest_life: LONGEST_LIFE,
+                        at_writes: true,
+                        planted_panic: false,
+                        power_cut: None,
+                    };
+                    ClassReport::of_kills(referee.run()?)
+                }
                 _ => self.on_a_faulty_disk(*class, share)?,
             };
             report.seconds = begun.elapsed().as_secs_f64();
@@ -278,24 +271,6 @@ impl Campaign<'_> {
                 Err(nothing_checked(idle.class.name(), idle.rounds, why, "give it more --seconds"))
             }
             None => Ok(reports),
-        }
-    }
-
-    fn referee(&self, length: Duration) -> Referee<'_> {
-        Referee {
-            workload: self.workload,
-            threads: self.threads,
-            execution: self.execution,
-            directory: self.directory,
-            seed: self.seed,
-            length,
-            longest_life: LONGEST_LIFE,
-            quiet: self.quiet,
-            set: self.set,
-            at_writes: true,
-            planted_loss: self.planted_loss,
-            planted_panic: false,
-            power_cut: None,
         }
     }
 }

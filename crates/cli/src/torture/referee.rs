@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use foreshore_bench::{BenchError, Engine, Execution, Named, Silent, Workload, engines::ForeshoreEngine};
+use foreshore_bench::{BenchError, Engine, Named, Silent, engines::ForeshoreEngine};
 use foreshore_env::{
     random::Xorshift,
     thread,
@@ -16,18 +16,14 @@ use serde::Serialize;
 use signal_hook::consts::SIGKILL;
 
 use super::{
-    draw_settings,
+    Campaign, draw_settings,
     examine::{Findings, examine},
     is_full,
     ledger::{self, Page},
     no_room, remark,
     worker::{self, ONLY_OPEN, join_settings},
 };
-use crate::{
-    directory::{Directory, await_interruption},
-    output::CliError,
-    own,
-};
+use crate::{directory::await_interruption, output::CliError, own};
 
 /// A child is killed between these times after its start.
 const SHORTEST_LIFE: Duration = Duration::from_millis(50);
@@ -45,25 +41,17 @@ const LONGEST_IDLE: Duration = Duration::from_secs(2);
 const RECOVERY_KILLED: u64 = 3;
 
 /// How the game is played.
-pub(crate) struct Referee<'r> {
-    pub(crate) workload: &'r dyn Workload,
-    pub(crate) threads: usize,
-    pub(crate) execution: Execution,
-    pub(crate) directory: &'r Directory,
-    pub(crate) seed: u64,
-    pub(crate) length: Duration,
+pub(super) struct Referee<'r> {
+    pub(super) campaign: &'r Campaign<'r>,
+    /// The campaign's, or the share that kills have of it.
+    pub(super) length: Duration,
     /// A child that is not to die at a write is killed after this time at the latest.
-    pub(crate) longest_life: Duration,
-    pub(crate) quiet: bool,
-    /// The database's options, beside those that are drawn.
-    pub(crate) set: &'r [(String, String)],
+    pub(super) longest_life: Duration,
     /// Whether one child in two dies at one of its own writes.
-    pub(crate) at_writes: bool,
-    /// Whether children shall promise what is not yet on the disk: then losses must be found.
-    pub(crate) planted_loss: bool,
-    pub(crate) planted_panic: bool,
+    pub(super) at_writes: bool,
+    pub(super) planted_panic: bool,
     /// The commands that cut the power before a kill and bring the file system back after it.
-    pub(crate) power_cut: Option<(&'r str, &'r str)>,
+    pub(super) power_cut: Option<(&'r str, &'r str)>,
 }
 
 /// How it ended.
@@ -113,11 +101,12 @@ struct Told {
 impl Referee<'_> {
     /// Loads the database, then plays until the time is over or something is wrong, once at least.
     pub(crate) fn run(&self) -> Result<Score, CliError> {
-        let mut random = Xorshift::new(self.seed);
+        let Campaign { workload, threads, seed, quiet, directory, .. } = *self.campaign;
+        let mut random = Xorshift::new(seed);
         let mut score = Score::default();
         self.prepare()?;
         let begin = Instant::now();
-        let mut before = vec![Page::empty(self.workload); self.threads];
+        let mut before = vec![Page::empty(workload); threads];
         while score.cycles == 0 || (begin.elapsed() < self.length && score.passed()) {
             let told = self.one_life(&mut random, &mut score)?;
             if random.below(RECOVERY_KILLED) == 0 {
@@ -128,7 +117,7 @@ impl Referee<'_> {
             let (cycles, Findings { commits_checked, losses, .. }) = (score.cycles, &score.found);
             if cycles.is_multiple_of(10) {
                 remark(
-                    self.quiet,
+                    quiet,
                     &format!("{cycles} cycles, {commits_checked} commits checked, {losses} losses"),
                 );
             }
@@ -136,17 +125,23 @@ impl Referee<'_> {
         score.seconds = begin.elapsed().as_secs_f64();
         if !score.passed() {
             // It holds the evidence.
-            self.directory.keep();
+            directory.keep();
         }
         Ok(score)
     }
 
     /// Makes and loads the database, in peace.
     fn prepare(&self) -> Result<(), CliError> {
-        let options = worker::options(self.directory.path(), self.set, self.execution);
-        let engine = ForeshoreEngine::open(&ledger::tables(self.workload), &options)?;
-        foreshore_bench::load(&engine, self.workload, 1, self.seed, &Silent)?;
+        let Campaign { workload, set, seed, .. } = *self.campaign;
+        let engine = self.open(set)?;
+        foreshore_bench::load(&engine, workload, 1, seed, &Silent)?;
         Ok(engine.close().map_err(BenchError::from)?)
+    }
+
+    fn open(&self, settings: &[(String, String)]) -> Result<ForeshoreEngine, CliError> {
+        let Campaign { workload, execution, directory, .. } = *self.campaign;
+        let options = worker::options(directory.path(), settings, execution);
+        Ok(ForeshoreEngine::open(&ledger::tables(workload), &options)?)
     }
 
     /// One child, from its start until it was killed and all that it told was read.
@@ -186,7 +181,7 @@ impl Referee<'_> {
         let life = if at_a_write { LONGEST_LIFE } else { life };
         let mut child = self.spawn(seed, fatal_write, random)?;
         let out = child.stdout.take();
-        let threads = self.threads;
+        let threads = self.campaign.threads;
         // The child ends where this does not go on: its pipe is closed.
         let reader = thread::Builder::new().spawn(move || listen(out, threads));
         let reader = reader.map_err(CliError::io("start the thread that listens to a child"))?;
@@ -211,8 +206,9 @@ impl Referee<'_> {
     fn spawn(&self, seed: &str, fatal_write: u64, random: &mut Xorshift) -> Result<Child, CliError> {
         // It would make the database anew.
         await_interruption();
+        let Campaign { workload, threads, execution, directory, planted_loss, .. } = *self.campaign;
         let mut settings = self.settings(random);
-        if self.planted_loss {
+        if planted_loss {
             settings.push(worker::PLANTED_LOSS.map(str::to_owned).into());
         }
         let seed = if self.planted_panic { worker::PLANTED_PANIC } else { seed };
@@ -220,10 +216,10 @@ impl Referee<'_> {
         let program = own::program().map_err(CliError::io("find this program's own file"))?;
         let mut command = Command::new(program);
         own::leash(&mut command)
-            .args(["torture", "--workload", self.workload.name(), "--threads", &self.threads.to_string()])
-            .args(["--execution", self.execution.name()])
+            .args(["torture", "--workload", workload.name(), "--threads", &threads.to_string()])
+            .args(["--execution", execution.name()])
             .arg("--dir")
-            .arg(self.directory.path())
+            .arg(directory.path())
             .args(["--child", seed, &settings, &fatal_write.to_string()])
             // A terminal interrupts its whole group: the child would die of that, and nobody is to take it for a fault.
             .process_group(0)
@@ -242,7 +238,7 @@ impl Referee<'_> {
                 return Ok(());
             }
             if status.code() == Some(worker::NO_ROOM) {
-                return Err(no_room(self.directory.path(), "a child said so, above"));
+                return Err(no_room(self.campaign.directory.path(), "a child said so, above"));
             }
             score.found.problem(format!("a child died by itself: {status}; its last words are above"));
             return Ok(());
@@ -266,14 +262,12 @@ impl Referee<'_> {
         score: &mut Score,
     ) -> Result<Vec<Page>, CliError> {
         await_interruption();
-        let settings = self.settings(&mut random.clone());
-        let options = worker::options(self.directory.path(), &settings, self.execution);
-        let engine = match ForeshoreEngine::open(&ledger::tables(self.workload), &options) {
+        let Campaign { workload, directory, .. } = *self.campaign;
+        let engine = match self.open(&self.settings(&mut random.clone())) {
             Ok(engine) => engine,
             Err(error) => {
-                let error = CliError::from(error);
                 if is_full(&error) {
-                    return Err(no_room(self.directory.path(), &error.to_string()));
+                    return Err(no_room(directory.path(), &error.to_string()));
                 }
                 score.found.problem(format!("the database does not open any more: {error}"));
                 return Ok(before.to_vec());
@@ -282,14 +276,14 @@ impl Referee<'_> {
         score.found.commits_checked += told.acknowledged;
         let commits = told.commits.iter().zip(before);
         let promised: Vec<u64> = commits.map(|(told, page)| told.unwrap_or(page.commits)).collect();
-        let after = examine(&engine, self.workload, &promised, &mut score.found);
+        let after = examine(&engine, workload, &promised, &mut score.found);
         Ok(after.unwrap_or_else(|| before.to_vec()))
     }
 
     /// Other ones each time, and those that were asked for.
     fn settings(&self, random: &mut Xorshift) -> Vec<(String, String)> {
-        let mut settings = draw_settings(random, self.threads);
-        settings.extend_from_slice(self.set);
+        let mut settings = draw_settings(random, self.campaign.threads);
+        settings.extend_from_slice(self.campaign.set);
         settings
     }
 }

@@ -15,11 +15,11 @@ use foreshore_env::{
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
-use super::{Campaign, ClassReport, FaultClass, write_down};
+use super::{ClassReport, FaultClass, write_down};
 use crate::{
     output::{CHECK_FAILED, CliError},
     torture::{
-        draw_settings,
+        Campaign, draw_settings,
         examine::examine,
         ledger::Page,
         watchdog::Watchdog,
