@@ -148,10 +148,10 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
         let text = text(&outcome);
         if to_stdout {
             // Standard error may be closed; the records are what counts.
-            let _ = io::stderr().lock().write_all(printable(&text).as_bytes());
+            let _ = writeln!(io::stderr().lock(), "{}", printable(&text));
             Ok(())
         } else {
-            line(text.trim_end())
+            line(text)
         }
     };
     judged(printed, outcome.complete)
@@ -246,74 +246,76 @@ fn outcome(args: &SalvageArgs, salvage: &Salvage, tables: Vec<Table>) -> Outcome
     }
 }
 
+/// What came of it, for people.
 fn text(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let mut add = |line: String| {
-        text.push_str(&line);
-        text.push('\n');
-    };
-    if let Some(failure) = &outcome.failure {
-        add(format!("it could not be opened: {failure}"));
-    }
-    match outcome.source {
-        "rebuilt" => add("its control file was rebuilt in memory, and it was recovered with that".to_owned()),
-        "repeated" => {
-            match &outcome.log_damage {
-                Some(damage) => add(format!("what can be read of its log was repeated on its pages, until: {damage}")),
-                None => add("its log was repeated on its pages".to_owned()),
-            }
-            add("what was not committed may be among what was saved".to_owned());
-        }
-        "pages" => add(
-            "its pages were used as they are in the file: what only the log has is lost, and what was not committed may be among what was saved"
-                .to_owned(),
-        ),
-        _ => {}
-    }
-    for Page { page, reason } in outcome.pages.iter().take(MOST_NAMED) {
-        add(format!("page {page} is lost: {reason}"));
-    }
-    more(&mut add, outcome.damaged_pages as usize, outcome.pages.len(), "pages");
-    if outcome.pages_called_free > 0 {
-        add(format!(
-            "{} pages were read that the file calls free: they are in use",
-            outcome.pages_called_free
-        ));
+    let mut lines = Vec::new();
+    tell_source(&mut lines, outcome);
+    let Outcome { pages, damaged_pages, pages_called_free, undecided, rows, tables, target, .. } = outcome;
+    lines.extend(
+        pages.iter().take(MOST_NAMED).map(|Page { page, reason }| format!("page {page} is lost: {reason}")),
+    );
+    more(&mut lines, *damaged_pages as usize, pages.len(), "pages");
+    if *pages_called_free > 0 {
+        lines.push(format!("{pages_called_free} pages were read that the file calls free: they are in use"));
     }
     if !outcome.catalog_complete {
-        add("the catalogue cannot be read to its end: names of tables are lost, or empty tables".to_owned());
+        lines.push(
+            "the catalogue cannot be read to its end: names of tables are lost, or empty tables".to_owned(),
+        );
     }
-    for table in &outcome.tables {
-        add(format!("{}: {} records saved", escape(table.table.as_bytes()), table.rows));
-        for gap in table.lost.iter().take(MOST_NAMED) {
-            let from = gap.from.as_ref().map_or("the first".to_owned(), |key| shown(table.keys, key));
-            let to = gap
-                .to
-                .as_ref()
-                .map_or("the end".to_owned(), |key| format!("before {}", shown(table.keys, key)));
-            add(format!("  lost: keys from {from} to {to}"));
-        }
-        more(&mut add, table.lost.len(), table.lost.len(), "ranges of keys");
-        for key in table.values_lost.iter().take(MOST_NAMED) {
-            add(format!("  lost: the value of {}", shown(table.keys, key)));
-        }
-        more(&mut add, table.values_lost.len(), table.values_lost.len(), "values");
-    }
-    if outcome.undecided > 0 {
-        add(format!(
-            "what {} prepared transactions wrote, about which nobody has decided, is among what was saved",
-            outcome.undecided
+    tables.iter().for_each(|table| tell_table(&mut lines, table));
+    if *undecided > 0 {
+        lines.push(format!(
+            "what {undecided} prepared transactions wrote, about which nobody has decided, is among what was saved"
         ));
     }
     let verdict =
         if outcome.complete { "everything that is there was saved" } else { "not everything was saved" };
-    let Outcome { rows, tables, target, .. } = outcome;
     let place = match target {
         Some(target) => format!("are in {target}"),
         None => "were written to standard output".to_owned(),
     };
-    add(format!("{verdict}: {rows} records of {} tables {place}", tables.len()));
-    text
+    lines.push(format!("{verdict}: {rows} records of {} tables {place}", tables.len()));
+    lines.join("\n")
+}
+
+/// From what the records were read, and why.
+fn tell_source(lines: &mut Vec<String>, outcome: &Outcome) {
+    const UNCOMMITTED: &str = "what was not committed may be among what was saved";
+    lines.extend(outcome.failure.as_ref().map(|failure| format!("it could not be opened: {failure}")));
+    match outcome.source {
+        "rebuilt" => {
+            lines.push("its control file was rebuilt in memory, and it was recovered with that".to_owned());
+        }
+        "repeated" => {
+            lines.push(match &outcome.log_damage {
+                Some(damage) => {
+                    format!("what can be read of its log was repeated on its pages, until: {damage}")
+                }
+                None => "its log was repeated on its pages".to_owned(),
+            });
+            lines.push(UNCOMMITTED.to_owned());
+        }
+        "pages" => lines.push(format!(
+            "its pages were used as they are in the file: what only the log has is lost, and {UNCOMMITTED}"
+        )),
+        _ => {}
+    }
+}
+
+/// What was saved of a table, and what was not.
+fn tell_table(lines: &mut Vec<String>, table: &Table) {
+    lines.push(format!("{}: {} records saved", escape(table.table.as_bytes()), table.rows));
+    let key = |key| shown(table.keys, key);
+    lines.extend(table.lost.iter().take(MOST_NAMED).map(|gap| {
+        let from = gap.from.as_ref().map_or("the first".to_owned(), key);
+        let to = gap.to.as_ref().map_or("the end".to_owned(), |to| format!("before {}", key(to)));
+        format!("  lost: keys from {from} to {to}")
+    }));
+    more(lines, table.lost.len(), table.lost.len(), "ranges of keys");
+    let values = table.values_lost.iter().take(MOST_NAMED);
+    lines.extend(values.map(|lost| format!("  lost: the value of {}", key(lost))));
+    more(lines, table.values_lost.len(), table.values_lost.len(), "values");
 }
 
 /// A key for people: bytes in quotation marks, with the escapes that they have already, everything else as in JSON.
@@ -326,10 +328,10 @@ fn shown(keys: Kind, key: &Json) -> String {
 }
 
 /// How many there are beyond those that were named; `known`: so many are in the JSON object.
-fn more(add: &mut impl FnMut(String), count: usize, known: usize, what: &str) {
+fn more(lines: &mut Vec<String>, count: usize, known: usize, what: &str) {
     if count > MOST_NAMED {
         let names = if known < count { format!("the first {known} of all") } else { "them".to_owned() };
-        add(format!("  and {} more {what}; --json names {names}", count - MOST_NAMED));
+        lines.push(format!("  and {} more {what}; --json names {names}", count - MOST_NAMED));
     }
 }
 
@@ -341,7 +343,7 @@ mod tests {
     fn no_more_names_are_promised_than_there_are() {
         let mut told = Vec::new();
         for (count, known) in [(5, 5), (6, 6), (13_824, 1000)] {
-            more(&mut |line| told.push(line), count, known, "pages");
+            more(&mut told, count, known, "pages");
         }
         let expected = [
             "  and 1 more pages; --json names them",

@@ -55,67 +55,14 @@ impl Place {
                 Ok(Place::Stdout)
             };
         }
-        let trouble = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotADirectory if !lines => CliError::usage(
-                format!("{} is not a directory", target.display()),
-                "name a directory that is absent or empty",
-            ),
-            _ => CliError::io(format!("use {}", target.display()))(error),
-        };
-        let mut whole = target.to_owned();
-        match fs::symlink_metadata(target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(trouble(error)),
-            Ok(_) if lines => {
-                return Err(CliError::usage(
-                    format!("{} is there already, and is not written over", target.display()),
-                    "name a file that is absent",
-                ));
-            }
-            Ok(_) => {
-                if fs::read_dir(target).map_err(trouble)?.next().is_some() {
-                    return Err(CliError::usage(
-                        format!(
-                            "{} is not empty, and what is saved must not be mixed with other things",
-                            target.display()
-                        ),
-                        "name a directory that is absent or empty",
-                    ));
-                }
-                // A link to it stays.
-                whole = fs::canonicalize(target).map_err(trouble)?;
-                if std::env::current_dir().is_ok_and(|current| current == whole) {
-                    return Err(CliError::usage(
-                        "you are in that directory, which would be replaced by another",
-                        "name a directory that is absent",
-                    ));
-                }
-            }
-        }
+        let whole = new_place(target, lines)?;
         let Some(name) = whole.file_name() else {
             return Err(CliError::usage(format!("{} names nothing", target.display()), "name a new place"));
         };
         let mut part = OsString::from(name);
         part.push(INCOMPLETE);
         let part = whole.with_file_name(part);
-        if matches!(RealDisk.lies_in(&part, damaged), Ok(true)) {
-            return Err(CliError::usage(
-                format!(
-                    "{} is the damaged database, and what is saved has that name until it is whole",
-                    part.display()
-                ),
-                "name another place",
-            ));
-        }
-        if fs::symlink_metadata(&part).is_ok() {
-            return Err(CliError::usage(
-                format!(
-                    "{} exists: a salvage that was interrupted has left it, or one is running",
-                    part.display()
-                ),
-                "if none is running, remove it and try again, or name another place",
-            ));
-        }
+        refuse_taken(&part, damaged)?;
         Ok(Place::Named { whole, part, lines })
     }
 
@@ -149,6 +96,69 @@ impl Place {
             .map_err(|cause| left(cause, format!("{} is whole: give it its name", part.display())))?;
         Ok(filled)
     }
+}
+
+/// The path of a file that is not there, or of a directory that is absent or empty.
+fn new_place(target: &Path, lines: bool) -> Result<PathBuf, CliError> {
+    let trouble = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotADirectory if !lines => CliError::usage(
+            format!("{} is not a directory", target.display()),
+            "name a directory that is absent or empty",
+        ),
+        _ => CliError::io(format!("use {}", target.display()))(error),
+    };
+    match fs::symlink_metadata(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(target.to_owned()),
+        Err(error) => return Err(trouble(error)),
+        Ok(_) if lines => {
+            return Err(CliError::usage(
+                format!("{} is there already, and is not written over", target.display()),
+                "name a file that is absent",
+            ));
+        }
+        Ok(_) => {}
+    }
+    if fs::read_dir(target).map_err(trouble)?.next().is_some() {
+        return Err(CliError::usage(
+            format!(
+                "{} is not empty, and what is saved must not be mixed with other things",
+                target.display()
+            ),
+            "name a directory that is absent or empty",
+        ));
+    }
+    // A link to it stays.
+    let whole = fs::canonicalize(target).map_err(trouble)?;
+    if std::env::current_dir().is_ok_and(|current| current == whole) {
+        return Err(CliError::usage(
+            "you are in that directory, which would be replaced by another",
+            "name a directory that is absent",
+        ));
+    }
+    Ok(whole)
+}
+
+/// Refuses the name that something has already that shall be the name of what is saved, until that is whole.
+fn refuse_taken(part: &Path, damaged: &Path) -> Result<(), CliError> {
+    if matches!(RealDisk.lies_in(part, damaged), Ok(true)) {
+        return Err(CliError::usage(
+            format!(
+                "{} is the damaged database, and what is saved has that name until it is whole",
+                part.display()
+            ),
+            "name another place",
+        ));
+    }
+    if fs::symlink_metadata(part).is_ok() {
+        return Err(CliError::usage(
+            format!(
+                "{} exists: a salvage that was interrupted has left it, or one is running",
+                part.display()
+            ),
+            "if none is running, remove it and try again, or name another place",
+        ));
+    }
+    Ok(())
 }
 
 /// Makes what is to be saved, lets it be filled, and sees to it that it is durable.
