@@ -19,9 +19,9 @@ use foreshore_env::{thread, time::Duration};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
-    child::{Failed, Run},
+    child::Run,
     leash::Leash,
-    result::{Combination, Comparison, Round},
+    result::{Comparison, EngineResult, Runs},
     workloads::Preset,
 };
 use crate::{
@@ -162,49 +162,64 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     standing.begin(bar.clone());
     let say = |text: String| if json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
     say(table::head(&comparison))?;
-    'all: for preset in &args.workloads {
-        for &threads in &args.threads {
-            let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
-            let mut failures: Vec<Option<Failed>> = vec![None; engines.len()];
-            for round in 0..args.rounds {
-                for place in turns(engines.len(), usize::from(round)) {
-                    let engine = engines[place];
-                    bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
-                    if failures[place].is_none() {
-                        if !args.small {
-                            memory::touch(&args.cache);
-                        }
-                        match child::run(&arguments(args, preset, engine, threads), &directory, &leash) {
-                            Ok(one) => rounds[place].push(one),
-                            Err(failure) => failures[place] = Some(failure),
-                        }
-                    }
-                    bar.inc(1);
-                }
-                let combination = |engine: EngineKind| Combination {
-                    workload: preset.name,
-                    threads,
-                    engine: engine.name(),
-                };
-                comparison.results.truncate(comparison.told);
-                comparison.results.extend(result::of(&engines, combination, &rounds, &failures));
-                standing.keep(comparison.clone());
+    let race = Race { args, engines: &engines, directory: &directory, leash: &leash, bar: &bar };
+    let combinations =
+        args.workloads.iter().flat_map(|preset| args.threads.iter().map(move |threads| (preset, *threads)));
+    for (preset, threads) in combinations {
+        race.run(preset, threads, |results| {
+            comparison.results.truncate(comparison.told);
+            comparison.results.extend(results);
+            standing.keep(comparison.clone());
+        });
+        let newest = table::newest(&comparison);
+        comparison.told = comparison.results.len();
+        if let Err(error) = standing.tell(comparison.clone(), || say(newest)) {
+            if comparison.results.iter().all(|it| it.consistent != Some(false) && it.failure.is_none()) {
+                return Err(error);
             }
-            let newest = table::newest(&comparison);
-            comparison.told = comparison.results.len();
-            if let Err(error) = standing.tell(comparison.clone(), || say(newest)) {
-                if comparison.results.iter().all(|it| it.consistent != Some(false) && it.failure.is_none()) {
-                    return Err(error);
-                }
-                // What was found counts, whoever can be told.
-                error.report(false);
-                break 'all;
-            }
+            // What was found counts, whoever can be told.
+            error.report(false);
+            break;
         }
     }
     bar.finish_and_clear();
     standing.end();
     Ok(Comparison { partial: false, ..comparison })
+}
+
+/// The engines, as they take turns.
+struct Race<'r> {
+    args: &'r CompareArgs,
+    engines: &'r [EngineKind],
+    directory: &'r Directory,
+    leash: &'r Leash,
+    bar: &'r ProgressBar,
+}
+
+impl Race<'_> {
+    /// All rounds of a workload and a number of threads; after each `keep` gets the results so far.
+    fn run(&self, preset: &Preset, threads: u16, mut keep: impl FnMut(Vec<EngineResult>)) {
+        let Race { args, engines, directory, leash, bar } = *self;
+        let none = |engine: &EngineKind| Runs { engine: engine.name(), rounds: Vec::new(), failure: None };
+        let mut runs: Vec<Runs> = engines.iter().map(none).collect();
+        for round in 0..args.rounds {
+            for place in turns(engines.len(), usize::from(round)) {
+                let (engine, runs) = (engines[place], &mut runs[place]);
+                bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
+                if runs.failure.is_none() {
+                    if !args.small {
+                        memory::touch(&args.cache);
+                    }
+                    match child::run(&arguments(args, preset, engine, threads), directory, leash) {
+                        Ok(round) => runs.rounds.push(round),
+                        Err(failure) => runs.failure = Some(failure),
+                    }
+                }
+                bar.inc(1);
+            }
+            keep(result::of(preset.name, threads, &runs));
+        }
+    }
 }
 
 /// What shapes the results, before there are any.

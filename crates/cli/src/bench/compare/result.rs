@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use foreshore_bench::EngineKind;
 use serde::Serialize;
 
 use super::child::Failed;
@@ -26,11 +25,11 @@ pub(super) struct Round {
     pub(super) caveats: Vec<String>,
 }
 
-/// What was run.
-pub(super) struct Combination {
-    pub(super) workload: &'static str,
-    pub(super) threads: u16,
+/// The runs of an engine, up to the first that failed.
+pub(super) struct Runs {
     pub(super) engine: &'static str,
+    pub(super) rounds: Vec<Round>,
+    pub(super) failure: Option<Failed>,
 }
 
 /// All results, and what shaped them.
@@ -99,17 +98,10 @@ pub(super) struct EngineResult {
     pub(super) failure: Option<String>,
 }
 
-/// The results of engines that took turns: a list of rounds for each, and why it ended early.
-pub(super) fn of(
-    engines: &[EngineKind],
-    combination: impl Fn(EngineKind) -> Combination,
-    rounds: &[Vec<Round>],
-    failures: &[Option<Failed>],
-) -> Vec<EngineResult> {
-    let first = rounds.first().map_or(&[][..], Vec::as_slice);
-    let each = engines.iter().zip(rounds).zip(failures);
-    each.map(|((&engine, rounds), failure)| {
-        let Combination { workload, threads, engine } = combination(engine);
+/// The results of engines that took turns.
+pub(super) fn of(workload: &'static str, threads: u16, engines: &[Runs]) -> Vec<EngineResult> {
+    let first = engines.first().map_or(&[][..], |runs| &runs.rounds);
+    let result = |Runs { engine, rounds, failure }: &Runs| {
         let rates = || rounds.iter().map(|round| round.commits_per_s);
         let ratios = first.iter().zip(rounds).filter(|(_, round)| round.commits_per_s > 0.0);
         let commits_per_s = median(rates());
@@ -138,14 +130,12 @@ pub(super) fn of(
             rounds: rounds.clone(),
             failure: failure.as_ref().map(|failed| failed.why.clone()),
         }
-    })
-    .collect()
+    };
+    engines.iter().map(result).collect()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use foreshore_bench::Named;
-
     use super::*;
 
     fn round(commits_per_s: f64, max_us: f64) -> Round {
@@ -164,20 +154,17 @@ pub(super) mod tests {
 
     /// Two engines, one of which failed in its third round.
     pub(in super::super) fn results(threads: u16) -> Vec<EngineResult> {
-        let engines = [EngineKind::Foreshore, EngineKind::Redb];
-        let rounds = vec![
-            vec![round(100.0, 7.0), round(400.0, 9.0), round(200.0, 8.0)],
-            vec![round(50.0, 1.0), round(100.0, 2.0)],
-        ];
-        let combination =
-            |engine: EngineKind| Combination { workload: "tpcb", threads, engine: engine.name() };
-        of(&engines, combination, &rounds, &[None, Some("the disk is full".to_owned().into())])
+        let runs = |engine, rounds| Runs { engine, rounds, failure: None };
+        let first = vec![round(100.0, 7.0), round(400.0, 9.0), round(200.0, 8.0)];
+        let second = vec![round(50.0, 1.0), round(100.0, 2.0)];
+        let failure = Some("the disk is full".to_owned().into());
+        of("tpcb", threads, &[runs("foreshore", first), Runs { failure, ..runs("redb", second) }])
     }
 
     /// An engine that failed in its first round.
     pub(in super::super) fn without_rounds() -> EngineResult {
-        let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
-        of(&[EngineKind::Redb], combination, &[vec![]], &[Some("no".to_owned().into())]).remove(0)
+        let failure = Some("no".to_owned().into());
+        of("tpcb", 1, &[Runs { engine: "redb", rounds: vec![], failure }]).remove(0)
     }
 
     /// It stood there with 0 commits/s, and as consistent.
@@ -204,10 +191,9 @@ pub(super) mod tests {
     /// It was a failure like any other, and the rounds before it were consistent.
     #[test]
     fn a_run_that_met_a_loss_is_inconsistent() {
-        let combination = |_| Combination { workload: "tpcc", threads: 1, engine: "redb" };
         let lost = Failed { why: "stock has lost row 7".to_owned(), is_loss: true };
-        let rounds = [vec![round(100.0, 7.0)]];
-        let result = of(&[EngineKind::Redb], combination, &rounds, &[Some(lost)]).remove(0);
+        let runs = Runs { engine: "redb", rounds: vec![round(100.0, 7.0)], failure: Some(lost) };
+        let result = of("tpcc", 1, &[runs]).remove(0);
         assert_eq!(
             (result.consistent, result.failure.as_deref()),
             (Some(false), Some("stock has lost row 7"))
