@@ -75,92 +75,94 @@ pub(crate) fn read(
     match form {
         Form::Csv => separated::read(b',', input, columns, sink),
         Form::Tsv => separated::read(b'\t', input, columns, sink),
-        Form::Jsonl => read_jsonl(input, columns, sink),
+        Form::Jsonl => match &columns.key {
+            Some(key) => read_objects(input, key, columns, sink),
+            None => read_dump(input, columns, sink),
+        },
     }
-}
-
-/// What the lines of a JSON file are.
-enum Lines {
-    /// Not known before the first one.
-    Unknown,
-    /// A dump of a database without tables.
-    NoTables,
-    /// Entries of a dump's table.
-    Dump {
-        keys: Kind,
-        values: Kind,
-        /// The dump may be of a program that wrote some numbers as bytes: it had no ends of tables yet.
-        older: bool,
-    },
-    /// Objects of the user's own.
-    Objects { keys: Kind },
 }
 
 /// What some programs write before the first character of a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = "\u{FEFF}".as_bytes();
 
-fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -> Result<(), CliError> {
-    let mut lines = Lines::Unknown;
+/// Objects of the user's own, one of whose fields is the key.
+fn read_objects(
+    input: impl BufRead,
+    key: &str,
+    columns: &Columns,
+    sink: &mut Sink<'_>,
+) -> Result<(), CliError> {
+    let keys = Kind::of(columns.key_type());
+    let mut begun = false;
+    each_object(input, |line, text, object| {
+        if !begun {
+            if dump_header(object).is_some() && object.raw(key).is_err() {
+                columns.check_silent()?;
+            }
+            sink.begin_table(columns.table()?, columns.key_type(), "str")?;
+            begun = true;
+        }
+        let entry = entry(object, text, key, keys, columns.value.as_deref());
+        let (key, value) = entry.map_err(|complaint| at_line(line, complaint))?;
+        sink.entry(line, key, value)
+    })
+}
+
+/// What `dump` has written.
+fn read_dump(input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -> Result<(), CliError> {
     let mut ends = Ends::default();
-    let mut tables = 0;
+    let (mut table, mut tables) = (None, 0);
+    each_object(input, |line, _, object| {
+        if let Some(header) = dump_header(object) {
+            columns.check_silent()?;
+            ends.begin(line, &header.table, header.ends)?;
+            tables += 1;
+            table = Some(begin_dumped_table(&header, tables, columns, sink)?);
+            return Ok(());
+        }
+        if has_no_tables(object) {
+            table = None;
+            return ends.no_tables(line);
+        }
+        if ends.is_end(line, object)? {
+            return Ok(());
+        }
+        let Some(table) = &table else {
+            columns.table()?;
+            let hint = "add --key-column FIELD";
+            return Err(CliError::usage("a JSON object does not tell which field is its key", hint));
+        };
+        let (key, value) = dump_entry(object, table).map_err(|complaint| at_line(line, complaint))?;
+        sink.entry(line, key, value)
+    })?;
+    if table.is_none() {
+        // As empty as what was dumped.
+        sink.database()?;
+    }
+    ends.finish()
+}
+
+/// Calls `see` for each line that is not empty, with its number, its text, and the object that it is.
+fn each_object(
+    mut input: impl BufRead,
+    mut see: impl FnMut(u64, &[u8], &Object<'_>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut is_empty = true;
     let mut buffer = Vec::new();
     for line in 1.. {
         let Some(text) = read_line(&mut input, line, &mut buffer)? else { break };
         if text.is_empty() {
             continue;
         }
+        is_empty = false;
         let object = Object::read(text)
             .map_err(|why| at_line(line, format_args!("each line must be one JSON object: {why}")))?;
-        let header = dump_header(&object);
-        if let (Some(_), Lines::Unknown, Some(key)) = (&header, &lines, &columns.key)
-            && object.raw(key).is_err()
-        {
-            columns.check_silent()?;
-        }
-        // The user's own objects have a key.
-        let is_own = columns.key.is_some();
-        if let Some(header) = header.filter(|_| !is_own) {
-            columns.check_silent()?;
-            ends.begin(line, &header.table, header.ends)?;
-            tables += 1;
-            lines = begin_dumped_table(&header, tables, columns, sink)?;
-            continue;
-        }
-        if !is_own && has_no_tables(&object) {
-            ends.no_tables(line)?;
-            lines = Lines::NoTables;
-            continue;
-        }
-        if let Lines::Unknown = lines {
-            sink.begin_table(columns.table()?, columns.key_type(), "str")?;
-            lines = Lines::Objects { keys: Kind::of(columns.key_type()) };
-        }
-        if ends.is_end(line, &object)? {
-            continue;
-        }
-        let (key, value) = match &lines {
-            Lines::Dump { keys, values, older } => dump_entry(&object, *keys, *values, *older),
-            Lines::Objects { keys } => {
-                let Some(name) = &columns.key else {
-                    let hint = "add --key-column FIELD";
-                    return Err(CliError::usage("a JSON object does not tell which field is its key", hint));
-                };
-                entry(&object, text, name, *keys, columns.value.as_deref())
-            }
-            Lines::Unknown | Lines::NoTables => continue,
-        }
-        .map_err(|complaint| at_line(line, complaint))?;
-        sink.entry(line, key, value)?;
+        see(line, text, &object)?;
     }
-    match lines {
-        Lines::Unknown => Err(CliError::usage("the input is empty", "give it an object in each line")),
-        // As empty as what was dumped.
-        Lines::NoTables => {
-            sink.database()?;
-            Ok(())
-        }
-        Lines::Dump { .. } | Lines::Objects { .. } => ends.finish(),
+    if is_empty {
+        return Err(CliError::usage("the input is empty", "give it an object in each line"));
     }
+    Ok(())
 }
 
 /// Reads the line of this number, from 1 on, into `buffer`, and gives it without the space around it; `None` at the end
@@ -186,20 +188,28 @@ fn read_line<'b>(
     Ok(Some(text.trim_ascii()))
 }
 
+/// What the lines of a table are in a dump.
+struct Dumped {
+    keys: Kind,
+    values: Kind,
+    /// The dump may be of a program that wrote some numbers as bytes: it had no ends of tables yet.
+    older: bool,
+}
+
 /// Begins a table of a dump, of so many with it, and says what its lines are.
 fn begin_dumped_table(
     header: &Header,
     tables: u64,
     columns: &Columns,
     sink: &mut Sink<'_>,
-) -> Result<Lines, CliError> {
+) -> Result<Dumped, CliError> {
     let Header { table, key_type, value_type, ends } = header;
     if tables > 1 && columns.table.is_some() {
         let hint = "leave out --table, or dump one table";
         return Err(CliError::usage("the dump holds several tables, which cannot all be one", hint));
     }
     sink.begin_table(columns.table.as_deref().unwrap_or(table), key_type, value_type)?;
-    Ok(Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type), older: !ends })
+    Ok(Dumped { keys: Kind::of(key_type), values: Kind::of(value_type), older: !ends })
 }
 
 /// The line that begins a table in a dump.
@@ -226,12 +236,8 @@ fn has_no_tables(object: &Object<'_>) -> bool {
     object.len() == 1 && object.get("tables") == Some(0_u64)
 }
 
-fn dump_entry(
-    object: &Object<'_>,
-    keys: Kind,
-    values: Kind,
-    older: bool,
-) -> Result<(Vec<u8>, Vec<u8>), String> {
+fn dump_entry(object: &Object<'_>, table: &Dumped) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let Dumped { keys, values, older } = *table;
     let as_once = |kind: Kind, json| if older { kind.number_from_older_json(json) } else { None };
     let (key, value) = (object.cell("key", keys)?, object.cell("value", values)?);
     if let Some(other) = object.names().find(|name| !["key", "value"].contains(name)) {
