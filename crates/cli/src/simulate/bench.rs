@@ -24,7 +24,7 @@ use self::{
     simulation::Simulation,
 };
 use super::{
-    MachineArgs, Parts, Simulated,
+    MachineArgs, Simulated,
     speed::{cpu_seconds, tell_speed},
 };
 use crate::{
@@ -49,28 +49,28 @@ struct SimulatedReport {
 }
 
 pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    match what.into_parts()? {
-        Parts::Workload(workload, args) => run_workload(workload.as_ref(), &args, machine),
-        Parts::Latches(args) => comparisons::latches(&args, machine),
-        Parts::Granularity(args) => comparisons::granularity(&args, machine),
-        Parts::Memory(args) => comparisons::memory(&args, machine),
-        Parts::Locks(args) => comparisons::locks(&args, machine),
-        Parts::Elr(args) => comparisons::elr(&args, machine),
-        Parts::Killpolicy(args) => comparisons::kill(&args, machine),
-        Parts::Ladder(args) => comparisons::climb(&args, machine),
-        Parts::Dreadlocks(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
-        Parts::Nodeadlock(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
-        Parts::Keyrange(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
-        Parts::Intent(args) => comparisons::intents(&args, machine),
+    match what {
+        Simulated::Workload(args) => run_workload(args.into_parts()?, machine),
+        Simulated::Txbench(args) => run_workload(args.into_parts()?, machine),
+        Simulated::Latch(args) => comparisons::latches(&args, machine),
+        Simulated::Granularity(args) => comparisons::granularity(&args, machine),
+        Simulated::Memory(args) => comparisons::memory(&args, machine),
+        Simulated::Locks(args) => comparisons::locks(&args, machine),
+        Simulated::Elr(args) => comparisons::elr(&args, machine),
+        Simulated::Killpolicy(args) => comparisons::kill(&args, machine),
+        Simulated::Ladder(args) => comparisons::climb(&args, machine),
+        Simulated::Dreadlocks(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+        Simulated::Nodeadlock(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+        Simulated::Keyrange(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+        Simulated::Intent(args) => comparisons::intents(&args, machine),
     }
 }
 
 fn run_workload(
-    workload: &dyn Workload,
-    args: &CommonArgs,
+    (workload, args): (Box<dyn Workload>, CommonArgs),
     machine: &MachineArgs,
 ) -> Result<ExitCode, CliError> {
-    let (settings, mut report, machine_report) = simulate(workload, args, machine)?;
+    let (settings, mut report, machine_report) = simulate(workload.as_ref(), &args, machine)?;
     let simulation = Simulation::of(machine, &settings, &machine_report, report.ended)?;
     let World::Machine { cores, .. } = settings.world else { unreachable!("made for a machine") };
     let bands = bands(machine, cores)?;
