@@ -27,9 +27,9 @@ pub(super) type Bytes<'b> = TableDefinition<'static, &'b [u8], &'b [u8]>;
 /// The tables of the history: two of data, and one in which each transaction that writes leaves a row of its own.
 pub(super) const TABLES: [&str; 3] = ["one", "two", "ledger"];
 /// The number of the table of rows.
-pub(super) const LEDGER: u32 = 2;
+const LEDGER: u32 = 2;
 /// What the row in the ledger says.
-pub(super) const WRITTEN: &[u8] = b"committed";
+const WRITTEN: &[u8] = b"committed";
 /// Commits of a pipeline that are waited for together.
 const TICKETS: usize = 4;
 /// Transactions that a client has submitted and not waited for, at most, but for those with a declared plan.
@@ -191,12 +191,7 @@ impl Client<'_> {
         }
         let row =
             (!reads_only).then(|| format!("{}-{}-{serial}", self.hand.life, self.hand.number).into_bytes());
-        if let Some(row) = &row {
-            let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
-            ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
-        }
-        // Drawn while all locks are held: whoever depends on this transaction draws later.
-        let position = self.shared.order.fetch_add(1, Ordering::SeqCst);
+        let position = enter(&mut tx, &mut ops, row.as_deref(), &self.shared.order)?;
         let (told, result) = match (how, &row) {
             (How::TwoPhases, Some(row)) => self.two_phases(tx, row),
             (How::Pipelined, _) => match tx.commit_pipelined() {
@@ -369,16 +364,26 @@ pub(super) fn body(
             }
             Acts::InScratch => scratch::fill(tx, &mut hand, &mut ops, serial)?,
         }
-        if let Some(row) = &row {
-            let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
-            ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
-        }
-        // Drawn while all locks are held, as in `transaction`.
-        let position = order.fetch_add(1, Ordering::SeqCst);
+        let position = enter(tx, &mut ops, row.as_deref(), &order)?;
         *last.lock() = Some(Did { position, ops, row: row.clone() });
         Ok(())
     };
     (body, run)
+}
+
+/// Leaves a transaction's row in the ledger, if it has one; gives its place in the order of commits. That is drawn
+/// while all locks are held: whoever depends on this transaction draws later.
+pub(super) fn enter(
+    tx: &mut Transaction,
+    ops: &mut Vec<Op>,
+    row: Option<&[u8]>,
+    order: &AtomicU64,
+) -> Result<u64> {
+    if let Some(row) = row {
+        let inserted = tx.insert(table(LEDGER), row, WRITTEN)?;
+        ops.push(Op::Insert { table: LEDGER, key: row.to_vec(), value: WRITTEN.to_vec(), inserted });
+    }
+    Ok(order.fetch_add(1, Ordering::SeqCst))
 }
 
 /// Whether an error is one of concurrency's, and leaves the database as healthy as before.

@@ -3,11 +3,11 @@
 
 use std::ops::Bound;
 
-use foreshore::{Direction, Result, Savepoint, Transaction};
+use foreshore::{Result, Savepoint, Transaction};
 use foreshore_env::{random::Xorshift, thread, time::Duration};
 use foreshore_testkit::history::Op;
 
-use super::client::table;
+use super::{client::table, wide::direction};
 
 /// The longest that a transaction rests between two operations, in microseconds: checkpoints pass meanwhile.
 const LONGEST_REST_US: u64 = 1000;
@@ -181,7 +181,7 @@ fn scan(
     most: usize,
     locks: Locks,
 ) -> Result<Op> {
-    let direction = if descending { Direction::Descending } else { Direction::Ascending };
+    let direction = direction(descending);
     let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
     let mut cursor = match locks {
         Locks::Shared => tx.cursor(table(number), slices, direction)?,

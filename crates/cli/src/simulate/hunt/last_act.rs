@@ -7,12 +7,12 @@
 //! recovery of it, whether the checkpoint did or not.
 
 use foreshore::{Database, Durability, Result, TransactOptions, Transaction};
-use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+use foreshore_env::sync::atomic::AtomicU64;
 use foreshore_testkit::{FaultyDisk, history::Op};
 
 use super::{
     attempt::{Attempt, Told, refusal, unprepared},
-    client::{LEDGER, WRITTEN, table},
+    client::{enter, table},
     hand::Hand,
     judge::Said,
     plan::{End, Life},
@@ -79,13 +79,6 @@ fn change(mut hand: Hand, db: &Database) -> Result<(Transaction, Vec<Op>)> {
     Ok((tx, ops))
 }
 
-/// Leaves the row in the ledger, and takes a place in the order of commits.
-fn enter(tx: &mut Transaction, ops: &mut Vec<Op>, row: &[u8], order: &AtomicU64) -> Result<u64> {
-    let inserted = tx.insert(table(LEDGER), row, WRITTEN)?;
-    ops.push(Op::Insert { table: LEDGER, key: row.to_vec(), value: WRITTEN.to_vec(), inserted });
-    Ok(order.fetch_add(1, Ordering::SeqCst))
-}
-
 /// Writes the long value, durably.
 fn write(db: &Database, row: Vec<u8>, order: &AtomicU64, attempts: &mut Vec<Attempt>) -> Result<()> {
     let options = TransactOptions { durability: Some(Durability::Sync), ..TransactOptions::default() };
@@ -93,7 +86,7 @@ fn write(db: &Database, row: Vec<u8>, order: &AtomicU64, attempts: &mut Vec<Atte
     let value = [&row[..], &[b'.'; 3000]].concat();
     let existed = tx.put(table(0), KEY, &value[..])?;
     let mut ops = vec![Op::Put { table: 0, key: KEY.to_vec(), value, existed }];
-    let position = enter(&mut tx, &mut ops, &row, order)?;
+    let position = enter(&mut tx, &mut ops, Some(&row), order)?;
     let result = tx.commit();
     let told = result.as_ref().map_or_else(refusal, |()| Told::Durable);
     attempts.push(Attempt::new(position, ops, Some(row), told, order));
@@ -109,7 +102,7 @@ fn prepare(
 ) -> Result<()> {
     let existed = tx.delete(table(0), KEY)?;
     ops.push(Op::Delete { table: 0, key: KEY.to_vec(), existed });
-    let position = enter(&mut tx, &mut ops, &row, order)?;
+    let position = enter(&mut tx, &mut ops, Some(&row), order)?;
     let result = tx.prepare(&row);
     let told = result.as_ref().map_or_else(unprepared, |()| Told::Prepared);
     attempts.push(Attempt::new(position, ops, Some(row), told, order));
