@@ -16,7 +16,7 @@ use foreshore_testkit::history::Op;
 use super::{
     attempt::{Attempt, Did, Run, Told, refusal, told, unprepared},
     copies::Copy,
-    hand::Hand,
+    hand::{Course, Hand},
     plan::{Way, Ways},
     scratch::{self, Drop},
     wide_client::awaited,
@@ -164,17 +164,17 @@ impl Client<'_> {
             };
             tx.lock_table(table(self.hand.random.below(2) as u32), lock)?;
         }
-        let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
+        let mut course = Course::new(reads_only, serial);
         let reads_twice = !reads_only && self.hand.random.below(10) == 0;
         if reads_twice {
-            self.hand.read_twice(&mut tx, &mut ops, serial)?;
+            self.hand.read_twice(&mut tx, &mut course.ops, serial)?;
         }
         let others = if reads_twice { 0..0 } else { 0..1 + self.hand.random.below(6) };
         for _ in others {
             if self.hand.random.below(8) == 0 {
                 self.hand.rest();
             }
-            match self.hand.operation(&mut tx, &mut ops, &mut savepoints, reads_only, serial) {
+            match self.hand.operation(&mut tx, &mut course) {
                 // What failed has changed nothing, and the transaction may go on.
                 Err(Error::WouldBlock(_) | Error::LockTimeout(_)) if self.hand.random.below(2) == 0 => {}
                 result => result?,
@@ -191,6 +191,7 @@ impl Client<'_> {
         }
         let row =
             (!reads_only).then(|| format!("{}-{}-{serial}", self.hand.life, self.hand.number).into_bytes());
+        let mut ops = course.ops;
         let position = enter(&mut tx, &mut ops, row.as_deref(), &self.shared.order)?;
         let (told, result) = match (how, &row) {
             (How::TwoPhases, Some(row)) => self.two_phases(tx, row),
@@ -355,15 +356,16 @@ pub(super) fn body(
     let body = move |tx: &mut Transaction| {
         *last.lock() = None;
         let mut hand = drawn.clone();
-        let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
+        let mut course = Course::new(reads_only, serial);
         match acts {
             Acts::Anyhow => {
                 for _ in 0..=hand.random.below(6) {
-                    hand.operation(tx, &mut ops, &mut savepoints, reads_only, serial)?;
+                    hand.operation(tx, &mut course)?;
                 }
             }
-            Acts::InScratch => scratch::fill(tx, &mut hand, &mut ops, serial)?,
+            Acts::InScratch => scratch::fill(tx, &mut hand, &mut course.ops, serial)?,
         }
+        let mut ops = course.ops;
         let position = enter(tx, &mut ops, row.as_deref(), &order)?;
         *last.lock() = Some(Did { position, ops, row: row.clone() });
         Ok(())

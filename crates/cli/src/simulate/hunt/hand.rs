@@ -36,6 +36,22 @@ pub(super) struct Hand {
     pub(super) wide: bool,
 }
 
+/// A transaction as it is drawn: what it has done, and what it may do.
+pub(super) struct Course {
+    pub(super) ops: Vec<Op>,
+    /// Its savepoints, each with the number of those that were made before.
+    pub(super) savepoints: Vec<(usize, Savepoint)>,
+    pub(super) reads_only: bool,
+    /// Part of its values.
+    pub(super) serial: u64,
+}
+
+impl Course {
+    pub(super) fn new(reads_only: bool, serial: u64) -> Course {
+        Course { ops: Vec::new(), savepoints: Vec::new(), reads_only, serial }
+    }
+}
+
 impl Hand {
     pub(super) fn key(&mut self) -> Vec<u8> {
         // Two lengths, so that one key may be the prefix of another.
@@ -66,17 +82,12 @@ impl Hand {
         }
     }
 
-    pub(super) fn operation(
-        &mut self,
-        tx: &mut Transaction,
-        ops: &mut Vec<Op>,
-        savepoints: &mut Vec<(usize, Savepoint)>,
-        reads_only: bool,
-        serial: u64,
-    ) -> Result<()> {
+    pub(super) fn operation(&mut self, tx: &mut Transaction, course: &mut Course) -> Result<()> {
         if self.wide && self.random.below(3) == 0 {
-            return self.wide_operation(tx, ops, savepoints, reads_only, serial);
+            return self.wide_operation(tx, course);
         }
+        let Course { ops, savepoints, reads_only, serial } = course;
+        let (reads_only, serial) = (*reads_only, *serial);
         let number = self.random.below(2) as u32;
         let key = self.key();
         let op = match self.random.below(if reads_only { 8 } else { 20 }) {

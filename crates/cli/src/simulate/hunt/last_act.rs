@@ -13,7 +13,7 @@ use foreshore_testkit::{FaultyDisk, history::Op};
 use super::{
     attempt::{Attempt, Told, refusal, unprepared},
     client::{enter, table},
-    hand::Hand,
+    hand::{Course, Hand},
     judge::Said,
     plan::{End, Life},
     scratch,
@@ -72,11 +72,12 @@ pub(super) fn play(
 fn change(mut hand: Hand, db: &Database) -> Result<(Transaction, Vec<Op>)> {
     let options = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
     let mut tx = db.begin_with(&options)?;
-    let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
+    let mut course = Course::new(false, 0);
     for serial in 0..OPERATIONS {
-        hand.operation(&mut tx, &mut ops, &mut savepoints, false, serial)?;
+        course.serial = serial;
+        hand.operation(&mut tx, &mut course)?;
     }
-    Ok((tx, ops))
+    Ok((tx, course.ops))
 }
 
 /// Writes the long value, durably.

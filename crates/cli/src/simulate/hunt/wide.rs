@@ -5,13 +5,13 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use foreshore::{Direction, Error, ReadTransaction, Reads, Result, Savepoint, Transaction};
+use foreshore::{Direction, Error, ReadTransaction, Reads, Result, Transaction};
 use foreshore_env::time::{Duration, Instant};
 use foreshore_testkit::history::Op;
 
 use super::{
     client::{Bytes, table},
-    hand::Hand,
+    hand::{Course, Hand},
 };
 
 /// The most steps of a cursor, and keys that are read at a time.
@@ -63,14 +63,9 @@ impl Hand {
     }
 
     /// One operation of a transaction that may write.
-    pub(super) fn wide_operation(
-        &mut self,
-        tx: &mut Transaction,
-        ops: &mut Vec<Op>,
-        savepoints: &mut Vec<(usize, Savepoint)>,
-        reads_only: bool,
-        serial: u64,
-    ) -> Result<()> {
+    pub(super) fn wide_operation(&mut self, tx: &mut Transaction, course: &mut Course) -> Result<()> {
+        let Course { ops, savepoints, reads_only, serial } = course;
+        let (reads_only, serial) = (*reads_only, *serial);
         match self.random.below(if reads_only { 10 } else { 20 }) {
             0..7 => self.look(&mut ReadOrWrite::Write(tx), ops),
             7 => {
