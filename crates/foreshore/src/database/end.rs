@@ -7,9 +7,9 @@ use crate::error::Result;
 
 impl Database {
     /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next opening
-    /// would have to recover. Everything that is called later fails with [`Error::Closed`](crate::Error::Closed), and
-    /// so do waits for locks. Only [`Database::stats`] goes on: `cut_off` says how many transactions had written and
-    /// were still open. The next opening undoes them.
+    /// would have to recover. What is called later and needs it fails with [`Error::Closed`](crate::Error::Closed),
+    /// and so do waits for locks. [`Database::stats`] goes on: `cut_off` says how many transactions had written and
+    /// were still open. The next opening undoes them. Tickets and pipelines still tell what is durable.
     ///
     /// The memory for pages, and files that are open, are given back when the last clone is dropped, and with it the
     /// last transaction, [`Pipeline`](crate::Pipeline) and [`CommitTicket`](crate::CommitTicket).

@@ -11,8 +11,9 @@ use crate::{
 impl Database {
     /// The threads of partitioned execution.
     pub(crate) fn partitions(&self) -> Result<&Arc<Partitions>> {
-        self.inner().check_process()?;
-        match self.inner().partitions.get() {
+        let inner = self.inner();
+        inner.engine.check_open().map_err(|error| inner.error(error))?;
+        match inner.partitions.get() {
             Some(partitions) => Ok(partitions),
             None => self.start_partitions(),
         }

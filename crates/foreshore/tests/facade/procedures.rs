@@ -279,6 +279,9 @@ fn closing_ends_procedures() {
         thread::sleep(Duration::from_millis(5));
         db.close().unwrap();
         assert!(serving.wait_until(Instant::now() + Duration::from_secs(120)), "endless ones go on");
+        // Only what serves them told that.
+        let late = db.serve(&lazy(), [Transfers::new(6, 1)]);
+        assert!(matches!(late, Err(Error::Closed { .. })));
         match serving.wait() {
             Err(error) => assert!(matches!(error, Error::Closed { .. }), "{error}"),
             // Each has met the closed database once, and has been told.
