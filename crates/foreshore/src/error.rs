@@ -144,6 +144,14 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// A thread of partitioned execution was to wait, without a limit, for what these threads run
+    /// ([`Submitted::wait`](crate::Submitted::wait), [`Serving::wait`](crate::Serving::wait)): it may be the one that
+    /// is needed for that.
+    #[error(
+        "the body of a submitted or served transaction does not wait for another one, which may need its thread; \
+         wait after it, on another thread, or with wait_until"
+    )]
+    WaitInBody,
     /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked
     /// about a key of this transaction. What failed has changed nothing; other transactions go on, and so may this one.
     #[error(

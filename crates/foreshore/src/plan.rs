@@ -155,8 +155,9 @@ impl<'d> Plan<'d> {
     /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions, and wait neither for locks
     /// nor for commits to be durable. This is for machines with many cores and records that all of them want.
     /// Transactions that are run otherwise may do so at the same time. A body must not wait for another submitted
-    /// transaction: it has the thread that the other may need, and where it has the last one, both wait for ever,
-    /// whatever limits they have, because it is these threads that look at them.
+    /// transaction: it has the thread that the other may need, and it is these threads that look at limits. So
+    /// [`Submitted::wait`] is refused there ([`Error::WaitInBody`]); but nobody sees a body that blocks its thread by
+    /// itself until another has ended, by an executor or by way of a third thread.
     ///
     /// For what a body needs beside locks its thread does wait, and other transactions with it: for pages to be read;
     /// for room in the log, or for a larger transaction to go on alone in it, 10 s at most; and for the disk where a

@@ -164,9 +164,13 @@ impl<R> Submitted<R> {
     /// A body that runs is not interrupted. So where the database is closed, the handle of a transaction that waits for
     /// its thread says so when the body that runs there has ended.
     ///
+    /// In the body of a submitted or served transaction, and wherever else a thread of partitioned execution calls or
+    /// drops something of yours, it does not wait: this may be the thread that is to run the other transaction, whose
+    /// limits nobody looks at then. [`Submitted::wait_until`] waits there, too, with a limit of its own.
+    ///
     /// # Errors
-    /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it
-    /// ran; [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a
+    /// As [`Database::transact`](crate::Database::transact); [`Error::WaitInBody`] if it would have to wait on a thread
+    /// of partitioned execution: the transaction goes on; [`Error::Closed`] if the database was closed before it ran; [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a
     /// panic where something is dropped that a body has captured or returned): this transaction is not committed, and
     /// nothing runs that is submitted to this database until it is opened again. Other transactions go on.
     /// [`Error::PartitionerPanicked`] fails this one only. [`Error::Forked`] in a fork of the process, where it does
@@ -177,7 +181,9 @@ impl<R> Submitted<R> {
     /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its
     /// result before, to whoever polled it.
     pub fn wait(self) -> Result<R> {
-        let Some(ended) = self.cell.take(None) else { return Err(self.cell.lost()) };
+        // DB-11.
+        let at_once = Partitions::are_here().then(Instant::now);
+        let Some(ended) = self.cell.take(at_once) else { return Err(Error::WaitInBody) };
         if let Ended::Committed(_, ticket, true) = &ended {
             ticket.wait()?;
         }

@@ -4,7 +4,7 @@ mod end;
 mod jobs;
 mod wiring;
 
-use std::io;
+use std::{cell::Cell, io};
 
 use foreshore_env::{
     CachePadded, hint,
@@ -13,7 +13,7 @@ use foreshore_env::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
-    thread,
+    thread, thread_local,
     time::Instant,
 };
 
@@ -31,6 +31,11 @@ pub const MAX_THREADS: usize = 256;
 /// The least number of partitions in automatic mode, as far as there are threads for them: a thread can begin to
 /// control only where there is a partition for it, and each partition that a footprint goes to costs a message.
 const AUTOMATIC_PARTITIONS: usize = 8;
+
+thread_local! {
+    /// Whether this is one of these threads.
+    static IS_MEMBER: Cell<bool> = const { Cell::new(false) };
+}
 
 /// How the threads are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +269,7 @@ impl Partitions {
         let pinned = self.shared.options.pin_threads;
         thread::Builder::new().name(name).spawn(move || {
             let fuse = fuse;
+            IS_MEMBER.set(true);
             hint::foreground();
             if pinned && thread::pin(number) {
                 fuse.0.pinned[number].store(true, Ordering::Relaxed);
@@ -271,6 +277,12 @@ impl Partitions {
             life();
         })?;
         Ok(())
+    }
+
+    /// Whether the calling thread is one of these, of this database or another. What waits here for a job may be what
+    /// the job waits for.
+    pub fn are_here() -> bool {
+        IS_MEMBER.get()
     }
 
     /// Gives the threads a job, however many they have. After their end it is dropped.

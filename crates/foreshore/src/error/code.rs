@@ -25,6 +25,7 @@ impl Error {
             Error::TooManyLocks { .. } => "too_many_locks",
             Error::TooManyTransactions { .. } => "too_many_transactions",
             Error::SubmitQueueFull { .. } => "submit_queue_full",
+            Error::WaitInBody => "wait_in_body",
             Error::PartitionerPanicked { .. } => "partitioner_panicked",
             Error::KeyTooLong { .. } => "key_too_long",
             Error::ValueTooLong { .. } => "value_too_long",

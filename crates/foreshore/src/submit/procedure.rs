@@ -122,7 +122,8 @@ impl<P> Serving<P> {
     ///
     /// # Errors
     /// [`Error::Closed`] or [`Error::ThreadDied`] if the threads ended before; [`Error::Forked`] in a fork of the
-    /// process.
+    /// process; [`Error::WaitInBody`] if it would have to wait on one of these threads (see
+    /// [`Submitted::wait`](crate::Submitted::wait)): the procedures are stopped, as where the handle is dropped.
     ///
     /// # Panics
     /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has
@@ -133,6 +134,10 @@ impl<P> Serving<P> {
         }
         let mut back = self.desk.back.lock();
         while back.left > 0 {
+            // DB-11.
+            if Partitions::are_here() {
+                return Err(Error::WaitInBody);
+            }
             back = self.desk.changed.wait(back);
         }
         if let Some(panic) = back.panic.take() {

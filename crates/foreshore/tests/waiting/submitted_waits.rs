@@ -293,6 +293,43 @@ fn a_body_does_not_wait_for_ever_for_what_is_not_begun() {
     .unwrap();
 }
 
+/// DB-11: a body that waited for another transaction, submitted or served, waited for its own thread where that was the
+/// last one, and both waited for ever: such threads look at the limits of the other one, too. As did the bodies of two
+/// databases that waited for each other's.
+#[test]
+fn a_thread_of_these_does_not_wait_for_what_these_run() {
+    let (db, other) = (open(threads(1, 16)), open(threads(1, 16)));
+    let ended = count_up(&db);
+    while !ended.has_run() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (tell, told) = mpsc::channel();
+    let body = {
+        let (db, other) = (db.clone(), other.clone());
+        let mut ended = Some(ended);
+        move |_: &mut Transaction| {
+            // What is there is not waited for.
+            ended.take().unwrap().wait()?;
+            let one = |db: &Database| db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 2));
+            let served = db.serve(&TransactOptions::default(), [Once::default()])?;
+            let refused =
+                [one(&db)?.wait().map(drop), one(&other)?.wait().map(drop), served.wait().map(drop)];
+            let Err(WaitError::TimedOut(later)) = one(&db)?.wait_until(Instant::now()) else { panic!("ran") };
+            tell.send((refused, later)).unwrap();
+            Ok(())
+        }
+    };
+    let submitted = db.plan().write(NUMBERS, 2).submit(body).unwrap();
+    let (refused, later) = told.recv_timeout(FAR).expect("it waits for ever");
+    for error in refused.map(Result::unwrap_err) {
+        assert!(matches!(error, Error::WaitInBody) && error.code() == "wait_in_body", "{error}");
+        assert!(error.to_string().contains("wait after it"), "{error}");
+    }
+    submitted.wait().unwrap();
+    // What was submitted goes on: the first of the two has written.
+    assert!(later.wait().unwrap());
+}
+
 /// Writes number 2 where it is woken, or dropped; tells what came of it.
 struct Writes(Database, mpsc::Sender<Result<bool>>);
 
