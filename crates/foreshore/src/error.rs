@@ -259,7 +259,7 @@ pub enum Error {
         reason: String,
     },
     /// An operation of the operating system failed.
-    #[error("cannot {action} {}: {source}; {}", path.display(), advice::next_step(source))]
+    #[error("cannot {action} {}: {source}; {}", advice::shown(path), advice::next_step(action, source))]
     Io {
         /// What was attempted, as a verb phrase.
         action: String,
@@ -289,7 +289,10 @@ pub enum Error {
         supported: u32,
     },
     /// The path holds something, but no database.
-    #[error("{} is not a Foreshore database: {detail}; name a database, or, to make one, a new or empty directory", path.display())]
+    #[error(
+        "{} is not a Foreshore database: {detail}; name a database, or, to make one, a new or empty directory",
+        advice::shown(path)
+    )]
     NotADatabase {
         /// The path.
         path: PathBuf,

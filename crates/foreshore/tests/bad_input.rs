@@ -11,7 +11,7 @@ use std::{
 };
 
 use foreshore::{
-    CorruptionSite, Database, Durability, Error, Options, Result, TableDefinition, TransactOptions,
+    CorruptionSite, Database, Durability, Error, Options, Result, Salvage, TableDefinition, TransactOptions,
     limits::{MAX_TRANSACTIONS, PAGE_BYTES},
 };
 use foreshore_env::random::Xorshift;
@@ -250,6 +250,16 @@ fn a_database_whose_file_is_no_longer_one_is_damaged() {
             }
             assert_eq!(fs::read(path.join(name)).unwrap(), bytes);
         }
+    }
+}
+
+/// What nobody has named was named in errors by nothing: "cannot make : No such file or directory".
+#[test]
+fn a_path_of_no_letters_can_be_seen_in_an_error() {
+    let without = Database::builder().create(false).open("");
+    let errors = [Database::open("").map(drop), without.map(drop), Salvage::open("").map(drop)];
+    for error in errors.map(Result::unwrap_err) {
+        assert!(error.to_string().contains("\"\""), "{error}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What to do next, where it takes more than a line to say.
 
 use std::{
+    fmt::Display,
     io::{Error, ErrorKind},
     path::Path,
 };
@@ -8,14 +9,20 @@ use std::{
 use foreshore_txn::LogHolder;
 
 /// The next step after an operation that failed so.
-pub(super) fn next_step(error: &Error) -> &'static str {
+pub(super) fn next_step(action: &str, error: &Error) -> &'static str {
     match error.kind() {
+        ErrorKind::InvalidInput if action == "make a backup in" => "name a place beside it",
         ErrorKind::NotFound | ErrorKind::NotADirectory => "check the path",
         ErrorKind::AlreadyExists => "name another place",
         ErrorKind::InvalidInput => "name another place, or put back the file that was there",
         ErrorKind::PermissionDenied => "obtain permission, or run as a user who has it",
         _ => "remove the cause, and try again",
     }
+}
+
+/// A path in a sentence, where there must be something to be read.
+pub(super) fn shown(path: &Path) -> impl Display {
+    if path.as_os_str().is_empty() { Path::new("\"\"").display() } else { path.display() }
 }
 
 /// What else may have become of what is not of this transaction: a cursor stays good after every rollback.

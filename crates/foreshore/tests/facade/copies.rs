@@ -117,6 +117,7 @@ fn a_backup_is_a_database_of_its_owner_alone() {
             matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput),
             "{error}"
         );
+        assert!(error.to_string().ends_with("is copied; name a place beside it"), "{error}");
     }
     fs::remove_dir(&other).unwrap();
     assert!(db.verify().unwrap().is_sound());
