@@ -8,6 +8,7 @@ mod tables;
 
 use std::{
     fmt,
+    ops::ControlFlow,
     panic::Location,
     path::{Path, PathBuf},
 };
@@ -19,7 +20,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_orthrus::Partitions;
-use foreshore_txn::{Engine, LogRetention, Txn, TxnError, VERIFY_WAIT};
+use foreshore_txn::{Engine, LogRetention, Txn, TxnError, VERIFY_WAIT, VerifyProgress};
 
 use crate::{
     admission::Admission,
@@ -347,7 +348,34 @@ impl Database {
     /// # Errors
     /// As [`Database::verify`].
     pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
-        let report = self.engine().verify_within(wait);
+        self.verify_with(wait, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Database::verify_within`]; `progress` is called after every few pages and records of the log, and may stop
+    /// the check. Not while it waits for those who write: `wait` limits that. What `progress` begins itself waits as
+    /// within the body of a transaction: those who write wait for the check.
+    ///
+    /// ```
+    /// # use std::{ops::ControlFlow, time::Duration};
+    /// # use foreshore::Database;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// let report = db.verify_with(Duration::from_secs(5), |progress| {
+    ///     eprintln!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert!(report.is_sound());
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::verify`]; [`Error::VerifyStopped`] if `progress` stops it.
+    pub fn verify_with(
+        &self,
+        wait: Duration,
+        mut progress: impl FnMut(VerifyProgress) -> ControlFlow<()>,
+    ) -> Result<VerifyReport> {
+        let report = self.engine().verify_with(wait, &mut |so_far| nested::within(|| progress(so_far)));
         Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
     }
 

@@ -258,7 +258,7 @@ pub use foreshore_txn::{
     EarlyLockRelease, FreeSpaceKind, IntentLockKind, IntentMode, Isolation, KeyMode, KeyRangeModes,
     LatchMode, LockMode, LockTableKind, LogFullPolicy, LogHold, LogHolder, LogInsert, LogRetention,
     PreparedTransaction, ReadMode, RecoveryPhase, RecoveryProgress, TransitKind, TranslationKind,
-    VictimPolicy, VictimReason,
+    VerifyProgress, VictimPolicy, VictimReason,
     lock::{BlockerView, TransactionView},
 };
 
