@@ -94,8 +94,8 @@ pub struct Options {
     /// have filled the log together, [`Database::transact`](crate::Database::transact) runs again, alone. Default:
     /// throttle.
     pub log_full: LogFullPolicy,
-    /// How long a [`Durability::Lazy`] commit may take to reach the disk, clamped to between 1 ms and one day. Default:
-    /// 100 ms.
+    /// How long a [`Durability::Lazy`] commit may take to reach the disk: more than 0, clamped to between 1 ms and one
+    /// day. Default: 100 ms.
     pub flush_interval: Duration,
     /// After how many bytes of changes in the log a checkpoint is made. The whole pages that the log gets beside the
     /// changes, one for the first change of each page after a checkpoint, do not count; in all the log grows by at most
