@@ -114,7 +114,7 @@ pub fn main() -> ExitCode {
     let json = std::env::args_os().any(|argument| argument == "--json");
     let cli = match usage::parse(json) {
         Ok(cli) => cli,
-        Err(status) => return ExitCode::from(status),
+        Err(status) => return status,
     };
     let tried = in_use::Tried::of(&cli.command);
     let result = run(cli.command);

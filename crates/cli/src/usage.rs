@@ -1,6 +1,6 @@
 //! The command line: what clap makes of it, and what it leaves to be refused.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, process::ExitCode};
 
 use clap::{
     Arg, ArgMatches, Command, CommandFactory, FromArgMatches,
@@ -9,11 +9,11 @@ use clap::{
 
 use crate::{
     Cli,
-    output::{self, TROUBLE},
+    output::{self, CliError, TROUBLE, told},
 };
 
 /// The command that was given, or the exit status after an error, or what help there is, has been printed.
-pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
+pub(crate) fn parse(json: bool) -> Result<Cli, ExitCode> {
     let mut command = with_paragraphs(Cli::command());
     let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
         refuse_repetitions(&mut command, &matches)?;
@@ -21,17 +21,18 @@ pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
     });
     parsed.map_err(|mut error| {
         lead_to_another(&mut error);
-        // The reader may be gone, and then there is nobody left to tell.
-        let _ = error.print();
+        let printed = error.print();
         if !error.use_stderr() {
-            return 0;
+            let printed = printed.map_err(CliError::io("write to standard output"));
+            return told(printed, ExitCode::SUCCESS).unwrap_or_else(|error| error.report(json));
         }
+        // Standard error may be closed; there is nobody left to tell then.
         if json {
             let text = error.to_string();
             let message = text.trim_end().trim_start_matches("error: ");
             let _ = output::json_failure("usage", message, None);
         }
-        TROUBLE
+        ExitCode::from(TROUBLE)
     })
 }
 

@@ -52,6 +52,22 @@ fn damage_has_status_1_also_where_it_cannot_be_told() {
     }
 }
 
+/// Help and versions were told of as if somebody had got them.
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let scene = Scene::new();
+    for command in ["--help", "--version", "help verify", "bench tpcb --help", "verify -h"] {
+        let output = scene.run_into(command, "/dev/full");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains("cannot write to standard output"), "{command}: {said}");
+        // Who reads no further has got enough.
+        let output = scene.run_unread(command);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{command}");
+    }
+}
+
 /// Data and log are there: it is a database, whatever its control file has become.
 #[test]
 fn an_empty_control_file_is_damage() {
