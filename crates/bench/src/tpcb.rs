@@ -87,7 +87,7 @@ impl Tpcb {
     /// specification has them all alike. The popular tellers belong to different branches.
     pub fn with_zipf(mut self, exponent: f64) -> Result<Tpcb, BenchError> {
         if !(0.0..=2.0).contains(&exponent) {
-            return Err(BenchError::invalid(format!("zipf must be in 0..=2, got {exponent}")));
+            return Err(BenchError::invalid(format!("zipf must be in 0..=2, got {exponent:?}")));
         }
         self.skew = Some(Arc::new(Skew {
             exponent,

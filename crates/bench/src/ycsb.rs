@@ -112,7 +112,7 @@ impl Ycsb {
         match options.distribution {
             Distribution::Zipf(theta) if !(theta > 0.0 && theta < 1.0) => {
                 return Err(BenchError::invalid(format!(
-                    "the exponent of zipf must be in (0, 1), got {theta}"
+                    "the exponent of zipf must be in (0, 1), got {theta:?}"
                 )));
             }
             Distribution::HotSet { records, share } => {
@@ -190,7 +190,7 @@ impl Workload for Ycsb {
     fn options(&self) -> BTreeMap<String, serde_json::Value> {
         let distribution = match self.options.distribution {
             Distribution::Uniform => "uniform".to_owned(),
-            Distribution::Zipf(theta) => format!("zipf:{theta}"),
+            Distribution::Zipf(theta) => format!("zipf:{theta:?}"),
             Distribution::HotSet { records, share } => format!("hot:{records}:{share}"),
         };
         BTreeMap::from([
@@ -590,6 +590,8 @@ mod tests {
         assert!(with(|options| options.own_partition = true).is_err());
         assert!(with(|options| options.touched_percent = 50).is_err());
         assert!(with(|options| options.distribution = Distribution::Zipf(1.0)).is_err());
+        let far = with(|options| options.distribution = Distribution::Zipf(1e308)).err().unwrap();
+        assert!(far.to_string().ends_with("got 1e308"), "{far}");
         let hot =
             |options: &mut YcsbOptions| options.distribution = Distribution::HotSet { records: 0, share: 50 };
         assert!(with(hot).is_err());
