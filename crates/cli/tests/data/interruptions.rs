@@ -1,7 +1,7 @@
 //! Subcommands that change a database, and end in good order when they are interrupted.
 
 use std::{
-    fs,
+    fs::{self, OpenOptions},
     io::Write,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -119,6 +119,41 @@ fn two_signals_at_once_are_one_interruption() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     drop(stdin);
+}
+
+/// Good order may take long, or for ever: here it waits for whoever reads what it says.
+#[test]
+fn a_second_interruption_ends_it_at_once() {
+    let scene = Scene::new();
+    // It tells its error to a pipe that is full, and that nobody reads: so it does not end in good order.
+    let run = |program: &str, arguments: &str| {
+        let mut command = Command::new(program);
+        command.args(arguments.split(' ')).current_dir(scene.path("")).stdin(Stdio::piped());
+        command
+    };
+    assert!(run("mkfifo", "full").status().unwrap().success());
+    let full = OpenOptions::new().read(true).write(true).open(scene.path("full")).unwrap();
+    let filled = run("dd", "if=/dev/zero of=full oflag=nonblock bs=1").output().unwrap();
+    assert!(!filled.status.success(), "there is always room for more");
+    let mut child = run(env!("CARGO_BIN_EXE_foreshore"), "load db - --format csv --table t --key-type u64")
+        .stdout(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    wait_until("the load begins", || catches_interruptions(&child));
+    send("-INT", &child);
+    let begun = Instant::now();
+    // One that comes too soon counts with the first.
+    wait_until("the load ends", || {
+        thread::sleep(Duration::from_millis(100));
+        let ended = child.try_wait().unwrap().is_some();
+        if !ended {
+            send("-INT", &child);
+        }
+        ended
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() >= Duration::from_secs(1), "that was one interruption");
 }
 
 fn is_sound(scene: &Scene, records: u64) {
