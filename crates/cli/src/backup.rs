@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     interruption::Interruption,
-    output::{CliError, argument, json_line, line, shown_path},
+    output::{CliError, argument, counted, json_line, line, shown_path},
     settings::Settings,
     verify::open_to_look,
 };
@@ -72,7 +72,9 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
     } else {
         let (from, to) = (outcome.database.display(), outcome.backup.display());
         line(format!(
-            "{from} is copied to {to}: {pages} pages, {log_bytes} bytes of the log, as of LSN {end}, in {seconds:.1} s"
+            "{from} is copied to {to}: {}, {} of the log, as of LSN {end}, in {seconds:.1} s",
+            counted(pages, "page", "pages"),
+            counted(log_bytes, "byte", "bytes")
         ))?;
         line(format!("next: foreshore verify {}", argument(&outcome.backup)))?;
     }

@@ -15,7 +15,7 @@ use crate::{
     bench::parse_seconds,
     dump::cell::escape,
     interruption::Interruption,
-    output::{CliError, argument, json_line, judged, line, shown_path},
+    output::{CliError, argument, counted, json_line, judged, line, shown_path},
     prepared::in_its_way,
     settings::Settings,
     verify::open_to_change,
@@ -148,9 +148,8 @@ impl Outcome {
         });
         let compacted = self.compacted.as_ref().map(|compacted| {
             format!(
-                "{} leaves merged, {} pages moved, {} cut off the file: that stays",
-                HumanCount(compacted.leaves_merged),
-                HumanCount(compacted.pages_moved),
+                "{}, {} cut off the file: that stays",
+                merged_and_moved(compacted.leaves_merged, compacted.pages_moved),
                 pages_bytes(compacted.pages_before.saturating_sub(compacted.pages_after)),
             )
         });
@@ -158,6 +157,11 @@ impl Outcome {
         done.push(format!("next: foreshore compact {}, which does the rest", argument(&self.database)));
         CliError::Partial { cause: Box::new(CliError::Interrupted), done: done.join("\n  ") }
     }
+}
+
+fn merged_and_moved(leaves: u64, pages: u64) -> String {
+    let merged = counted(HumanCount(leaves), "leaf", "leaves");
+    format!("{merged} merged, {} moved", counted(HumanCount(pages), "page", "pages"))
 }
 
 fn pages_bytes(pages: u64) -> HumanBytes {
@@ -233,9 +237,8 @@ fn compact(db: &Database, shown: bool, interruption: &Interruption) -> Result<(C
     let mut stopped = false;
     let report = db.compact_with(|report| {
         bar.set_message(format!(
-            "compacting: {} leaves merged, {} pages moved",
-            HumanCount(report.leaves_merged),
-            HumanCount(report.pages_moved)
+            "compacting: {}",
+            merged_and_moved(report.leaves_merged, report.pages_moved)
         ));
         bar.tick();
         let flow = interruption.flow();
@@ -282,9 +285,8 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
             HumanBytes(compacted.fragmented_bytes_after),
         ))?;
         line(format!(
-            "  {} leaves merged, {} pages moved in {:.1} s",
-            HumanCount(compacted.leaves_merged),
-            HumanCount(compacted.pages_moved),
+            "  {} in {:.1} s",
+            merged_and_moved(compacted.leaves_merged, compacted.pages_moved),
             compacted.seconds
         ))?;
     }
@@ -301,7 +303,8 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     let unfinished = outcome.dropped_left.saturating_sub(outcome.drop_failures.len() as u64);
     if unfinished > 0 {
         line(format!(
-            "the pages of {unfinished} dropped tables are not free yet: next: foreshore compact {}",
+            "the pages of {} are not free yet: next: foreshore compact {}",
+            counted(unfinished, "dropped table", "dropped tables"),
             argument(&outcome.database)
         ))?;
     }

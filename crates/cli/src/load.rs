@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::{
     dump::cell::escape,
-    output::{CliError, json_line, line, printable, shown_path},
+    output::{CliError, counted, json_line, line, printable, shown_path},
     recovery,
     settings::Settings,
 };
@@ -202,11 +202,13 @@ fn first_failure(
             cause: Box::new(cause),
             done: if durable {
                 format!(
-                    "{entries} entries were loaded, the last of them from line {last}; load what is behind it, or everything again with --replace"
+                    "{} loaded, the last of them from line {last}; load what is behind it, or everything again with --replace",
+                    counted(entries, "entry was", "entries were")
                 )
             } else {
                 format!(
-                    "how many of {entries} entries, up to line {last}, were loaded is not certain; load everything again with --replace"
+                    "how many of {}, up to line {last}, were loaded is not certain; load everything again with --replace",
+                    counted(entries, "entry", "entries")
                 )
             },
         }),
@@ -281,8 +283,8 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     let names: Vec<String> = tables.iter().map(|name| escape(name.as_bytes())).collect();
     let tables = if names.is_empty() { "no table".to_owned() } else { names.join(", ") };
     line(format!(
-        "{} entries into {} of {}: {} in {:.1} s, {} entries/s",
-        HumanCount(*entries),
+        "{} into {} of {}: {} in {:.1} s, {} entries/s",
+        counted(HumanCount(*entries), "entry", "entries"),
         tables,
         database.display(),
         HumanBytes(*bytes),

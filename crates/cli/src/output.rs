@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     error::Error,
+    fmt::Display,
     io::{self, Write},
     path::Path,
     process::ExitCode,
@@ -323,6 +324,13 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// So many of what has these names where it is one, and where not: "1 entry", "2 entries".
+pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
+    let count = count.to_string();
+    let noun = if count == "1" { one } else { many };
+    format!("{count} {noun}")
+}
+
 /// Prints lines to standard output, as [`printable`] has them; an error, not a panic, when the reader is gone.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), CliError> {
     writeln!(io::stdout().lock(), "{}", printable(text.as_ref()))
@@ -405,6 +413,12 @@ mod tests {
             assert_eq!(argument(Path::new(path)), shown);
         }
         assert!(after_damage(Path::new("my shop")).contains("foreshore salvage 'my shop' NEW_DIR"));
+    }
+
+    #[test]
+    fn one_is_no_number_of_many() {
+        let entries = [0, 1, 2, 11].map(|count| counted(count, "entry", "entries"));
+        assert_eq!(entries, ["0 entries", "1 entry", "2 entries", "11 entries"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use foreshore_env::time::unix_seconds;
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, argument, json_line, line, shown_path, utc},
+    output::{CliError, argument, counted, json_line, line, shown_path, utc},
     settings::Settings,
     verify::{open_to_change, open_to_look},
 };
@@ -100,13 +100,15 @@ pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
         let (date, age) = (utc(*prepared_at_unix_seconds), now.saturating_sub(*prepared_at_unix_seconds));
         line(format!(
             "{id}: transaction {transaction}, prepared at {date} ({age} s ago), \
-             holds {locks} locks on keys, {tables} whole tables and {log_bytes} bytes of the log"
+             holds {}, {} and {} of the log",
+            counted(locks, "lock on a key", "locks on keys"),
+            counted(tables, "whole table", "whole tables"),
+            counted(log_bytes, "byte", "bytes")
         ))?;
     }
     line(match prepared.len() {
         0 => "no transaction is prepared".to_owned(),
-        1 => "1 transaction is prepared".to_owned(),
-        count => format!("{count} transactions are prepared"),
+        count => counted(count, "transaction is prepared", "transactions are prepared"),
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,8 @@ use foreshore_env::{
 };
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
+use crate::output::counted;
+
 /// A recovery that takes longer than this is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -55,7 +57,9 @@ impl Shown {
         }
         Some(match phase {
             RecoveryPhase::Redo => format!("recovering from {} of log", HumanBytes(total)),
-            RecoveryPhase::Undo => format!("undoing {total} transactions that did not commit"),
+            RecoveryPhase::Undo => {
+                format!("undoing {} that did not commit", counted(total, "transaction", "transactions"))
+            }
             _ => "recovering".to_owned(),
         })
     }

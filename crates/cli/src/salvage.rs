@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 
 use crate::{
     dump::cell::{Kind, escape},
-    output::{CliError, json_line, judged, line, printable, shown_path},
+    output::{CliError, counted, json_line, judged, line, printable, shown_path},
     under_way::{UnderWay, stdout_is_a_file},
 };
 use target::{Place, Target};
@@ -254,9 +254,10 @@ fn text(outcome: &Outcome) -> String {
     lines.extend(
         pages.iter().take(MOST_NAMED).map(|Page { page, reason }| format!("page {page} is lost: {reason}")),
     );
-    more(&mut lines, *damaged_pages as usize, pages.len(), "pages");
+    more(&mut lines, *damaged_pages as usize, pages.len(), ["page", "pages"]);
     if *pages_called_free > 0 {
-        lines.push(format!("{pages_called_free} pages were read that the file calls free: they are in use"));
+        let were = counted(*pages_called_free, "page was", "pages were");
+        lines.push(format!("{were} read that the file calls free and that are in use"));
     }
     if !outcome.catalog_complete {
         lines.push(
@@ -266,7 +267,8 @@ fn text(outcome: &Outcome) -> String {
     tables.iter().for_each(|table| tell_table(&mut lines, table));
     if *undecided > 0 {
         lines.push(format!(
-            "what {undecided} prepared transactions wrote, about which nobody has decided, is among what was saved"
+            "what {} wrote, about which nobody has decided, is among what was saved",
+            counted(*undecided, "prepared transaction", "prepared transactions")
         ));
     }
     let verdict =
@@ -275,7 +277,8 @@ fn text(outcome: &Outcome) -> String {
         Some(target) => format!("are in {target}"),
         None => "were written to standard output".to_owned(),
     };
-    lines.push(format!("{verdict}: {rows} records of {} tables {place}", tables.len()));
+    let (rows, tables) = (counted(rows, "record", "records"), counted(tables.len(), "table", "tables"));
+    lines.push(format!("{verdict}: {rows} of {tables} {place}"));
     lines.join("\n")
 }
 
@@ -305,17 +308,18 @@ fn tell_source(lines: &mut Vec<String>, outcome: &Outcome) {
 
 /// What was saved of a table, and what was not.
 fn tell_table(lines: &mut Vec<String>, table: &Table) {
-    lines.push(format!("{}: {} records saved", escape(table.table.as_bytes()), table.rows));
+    let rows = counted(table.rows, "record", "records");
+    lines.push(format!("{}: {rows} saved", escape(table.table.as_bytes())));
     let key = |key| shown(table.keys, key);
     lines.extend(table.lost.iter().take(MOST_NAMED).map(|gap| {
         let from = gap.from.as_ref().map_or("the first".to_owned(), key);
         let to = gap.to.as_ref().map_or("the end".to_owned(), |to| format!("before {}", key(to)));
         format!("  lost: keys from {from} to {to}")
     }));
-    more(lines, table.lost.len(), table.lost.len(), "ranges of keys");
+    more(lines, table.lost.len(), table.lost.len(), ["range of keys", "ranges of keys"]);
     let values = table.values_lost.iter().take(MOST_NAMED);
     lines.extend(values.map(|lost| format!("  lost: the value of {}", key(lost))));
-    more(lines, table.values_lost.len(), table.values_lost.len(), "values");
+    more(lines, table.values_lost.len(), table.values_lost.len(), ["value", "values"]);
 }
 
 /// A key for people: bytes in quotation marks, with the escapes that they have already, everything else as in JSON.
@@ -328,10 +332,11 @@ fn shown(keys: Kind, key: &Json) -> String {
 }
 
 /// How many there are beyond those that were named; `known`: so many are in the JSON object.
-fn more(lines: &mut Vec<String>, count: usize, known: usize, what: &str) {
+fn more(lines: &mut Vec<String>, count: usize, known: usize, [one, many]: [&str; 2]) {
     if count > MOST_NAMED {
         let names = if known < count { format!("the first {known} of all") } else { "them".to_owned() };
-        lines.push(format!("  and {} more {what}; --json names {names}", count - MOST_NAMED));
+        let more = counted(count - MOST_NAMED, &format!("more {one}"), &format!("more {many}"));
+        lines.push(format!("  and {more}; --json names {names}"));
     }
 }
 
@@ -343,10 +348,10 @@ mod tests {
     fn no_more_names_are_promised_than_there_are() {
         let mut told = Vec::new();
         for (count, known) in [(5, 5), (6, 6), (13_824, 1000)] {
-            more(&mut told, count, known, "pages");
+            more(&mut told, count, known, ["page", "pages"]);
         }
         let expected = [
-            "  and 1 more pages; --json names them",
+            "  and 1 more page; --json names them",
             "  and 13819 more pages; --json names the first 1000 of all",
         ];
         assert_eq!(told, expected);

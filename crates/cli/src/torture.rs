@@ -35,7 +35,7 @@ use serde::Serialize;
 use crate::{
     bench::{names, parse_measured, parse_setting},
     directory::{Directory, await_interruption},
-    output::{CliError, json_line, judged, line},
+    output::{CliError, counted, json_line, judged, line},
 };
 use examine::Findings;
 use faults::{ClassReport, FaultClass, FaultClasses};
@@ -344,7 +344,8 @@ impl<F: Serialize> Outcome<'_, F> {
 
     fn print_head(&self) -> Result<(), CliError> {
         let Outcome { workload, threads, execution, seed, .. } = self;
-        line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))
+        let threads = counted(threads, "thread", "threads");
+        line(format!("{workload} with {threads}, {execution}, seed {seed}"))
     }
 
     fn print_end(&self) -> Result<(), CliError> {

@@ -10,7 +10,7 @@ use foreshore::{Database, Error, Options, VerifyReport};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, after_damage, argument, json_line, judged, line, shown_path},
+    output::{CliError, after_damage, argument, counted, json_line, judged, line, shown_path},
     recovery,
     settings::Settings,
     under_way::UnderWay,
@@ -133,7 +133,10 @@ fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
             let undecided = db.prepared()?.len();
             return Err(CliError::Retold {
                 code: error.code(),
-                message: format!("prepared transactions, {undecided} of them, are in the way of the check"),
+                message: format!(
+                    "{} in the way of the check",
+                    counted(undecided, "prepared transaction is", "prepared transactions are")
+                ),
                 hint: format!(
                     "commit or roll back what `foreshore prepared {}` lists",
                     argument(&args.directory)
@@ -151,18 +154,20 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     if *sound {
         let Counts { tables, pages, records, ghosts, log_records, .. } = counts;
         return line(format!(
-            "{} is sound: {tables} tables, {records} records and {ghosts} ghosts in {pages} pages, {log_records} log records",
-            database.display()
+            "{} is sound: {}, {} and {} in {}, {}",
+            database.display(),
+            counted(tables, "table", "tables"),
+            counted(records, "record", "records"),
+            counted(ghosts, "ghost", "ghosts"),
+            counted(pages, "page", "pages"),
+            counted(log_records, "log record", "log records")
         ));
     }
     for problem in problems {
         // Names of tables are in it.
         line(problem.replace('\n', "\\x0a"))?;
     }
-    let count = match problems.len() as u64 + counts.problems_dropped {
-        1 => "1 problem".to_owned(),
-        count => format!("{count} problems"),
-    };
+    let count = counted(problems.len() as u64 + counts.problems_dropped, "problem", "problems");
     line(format!("{} is damaged: {count}\n  next: {}", database.display(), after_damage(database)))
 }
 

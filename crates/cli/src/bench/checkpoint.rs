@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     directory::Directory,
-    output::{CliError, json_line, judged, line},
+    output::{CliError, counted, json_line, judged, line},
 };
 
 #[derive(Args)]
@@ -92,7 +92,7 @@ fn text(report: &CheckpointReport) -> String {
         let TailLatency { transactions, p50, p99, p999, max } = side;
         format!("  {name:<10}{transactions:>14}{p50:>12.0}{p99:>12.0}{p999:>12.0}{max:>12.0}\n")
     };
-    let mut out = format!("{}, {} threads\n\n", report.workload, report.threads);
+    let mut out = format!("{}, {}\n\n", report.workload, counted(report.threads, "thread", "threads"));
     out +=
         &format!("  {:<10}{:>14}{:>12}{:>12}{:>12}{:>12}\n", "µs", "commits", "p50", "p99", "p99.9", "max");
     out += &row("without", &report.without);

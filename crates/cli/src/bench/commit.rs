@@ -21,7 +21,7 @@ pub(crate) use self::stage::{Stage, Trial, Tried};
 use crate::{
     bench::{names, parse_measured, parse_seconds, parse_setting, standing::Standing},
     directory::Directory,
-    output::{CliError, json_line, judged, line},
+    output::{CliError, counted, json_line, judged, line},
 };
 
 #[derive(Args)]
@@ -338,9 +338,13 @@ impl<'a> Experiment<'a> {
     fn heading(&self) -> String {
         let SharedArgs { threads, rounds, branches, accounts, seconds, .. } = self.common;
         format!(
-            "TPC-B, {branches} branches of {accounts} accounts, {threads} threads, {}, {rounds} rounds of {} s\n  \
+            "TPC-B, {} of {}, {}, {}, {} of {} s\n  \
              {:>10}{:>6}{:>7}  {:<22}{:>12}{:>10}{:>10}{:>8}{:>16}{:>15}",
+            counted(branches, "branch", "branches"),
+            counted(accounts, "account", "accounts"),
+            counted(threads, "thread", "threads"),
             self.common.durability_name(),
+            counted(rounds, "round", "rounds"),
             seconds.as_secs_f64(),
             "latency",
             "zipf",

@@ -30,7 +30,7 @@ use crate::{
         any_name, names, parse_measured, parse_seconds, parse_setting as parse_pair, standing::Standing,
     },
     directory::Directory,
-    output::{CHECK_FAILED, CliError, TROUBLE, json_line, line, told},
+    output::{CHECK_FAILED, CliError, TROUBLE, counted, json_line, line, told},
 };
 
 #[derive(Args)]
@@ -205,7 +205,12 @@ impl Race<'_> {
         for round in 0..args.rounds {
             for place in turns(engines.len(), usize::from(round)) {
                 let (engine, runs) = (engines[place], &mut runs[place]);
-                bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
+                bar.set_message(format!(
+                    "{}, {}, {}",
+                    preset.name,
+                    counted(threads, "thread", "threads"),
+                    engine.name()
+                ));
                 if runs.failure.is_none() {
                     if !args.small {
                         memory::touch(&args.cache);

@@ -13,7 +13,7 @@ use foreshore_env::time::Duration;
 
 use crate::{
     bench::{parse_measured, rounds::RoundsArgs, text::write_failures},
-    output::{CliError, judged},
+    output::{CliError, counted, judged},
 };
 
 /// Virtual time is dear, and so are tuples there.
@@ -114,8 +114,10 @@ impl GranularityArgs {
 fn write_report(out: &mut String, report: &GranularityReport) -> fmt::Result {
     writeln!(
         out,
-        "million tuples/s read or updated by {} threads on {} processors, of a table of {}",
-        report.threads, report.processors, report.tuples
+        "million tuples/s read or updated by {} on {}, of a table of {}",
+        counted(report.threads, "thread", "threads"),
+        counted(report.processors, "processor", "processors"),
+        report.tuples
     )?;
     let mut shares: Vec<u32> = report.results.iter().map(|result| result.writes).collect();
     shares.dedup();

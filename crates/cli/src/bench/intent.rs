@@ -15,7 +15,7 @@ use crate::{
         rounds::RoundsArgs,
         text::{write_failures, write_verdict},
     },
-    output::{CliError, judged, line},
+    output::{CliError, counted, judged, line},
 };
 
 /// Transactions of a run, and the absolute locks during each, if nothing else is said. A million by 60 threads, in all
@@ -71,7 +71,7 @@ pub(super) fn run(args: &IntentArgs) -> Result<ExitCode, CliError> {
     if let Some(transactions) = args.iterations {
         for kind in &args.kind {
             count_intents(kind, transactions)?;
-            line(format!("{kind}: {transactions} transactions"))?;
+            line(format!("{kind}: {}", counted(transactions, "transaction", "transactions")))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -116,8 +116,11 @@ impl IntentArgs {
 fn write_report(out: &mut String, report: &IntentReport) -> fmt::Result {
     writeln!(
         out,
-        "{} transactions by {} threads on {} processors, {} rounds in turn",
-        report.transactions, report.threads, report.processors, report.rounds
+        "{} by {} on {}, {} in turn",
+        counted(report.transactions, "transaction", "transactions"),
+        counted(report.threads, "thread", "threads"),
+        counted(report.processors, "processor", "processors"),
+        counted(report.rounds, "round", "rounds")
     )?;
     writeln!(
         out,

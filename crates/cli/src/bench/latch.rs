@@ -14,7 +14,7 @@ use foreshore_env::time::Duration;
 
 use crate::{
     bench::{any_name, parse_measured, rounds::RoundsArgs},
-    output::{CliError, judged, line},
+    output::{CliError, counted, judged, line},
 };
 
 /// How long a combination is measured if nothing else is said; virtual time is dear.
@@ -148,7 +148,7 @@ pub(crate) fn write_report(out: &mut String, report: &LatchReport) -> fmt::Resul
         threads.dedup();
         write!(out, "\n  {mix:<20}{:>6}", "bytes")?;
         for threads in &threads {
-            write!(out, "{:>22}", format!("{threads} thread{}", if *threads == 1 { "" } else { "s" }))?;
+            write!(out, "{:>22}", counted(threads, "thread", "threads"))?;
         }
         out.push('\n');
         for first in results.iter().filter(|result| result.threads == threads[0]) {

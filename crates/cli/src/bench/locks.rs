@@ -18,7 +18,7 @@ use crate::{
         rounds::RoundsArgs,
         text::{write_failures, write_verdict},
     },
-    output::{CliError, judged, line},
+    output::{CliError, counted, judged, line},
 };
 
 /// How long a combination is measured if nothing else is said; virtual time is dear.
@@ -169,7 +169,7 @@ fn write_report(out: &mut String, report: &LocksReport) -> fmt::Result {
         threads.dedup();
         write!(out, "\n  {:<width$}", format!("{locks} {mix}, {keys}"))?;
         for threads in &threads {
-            write!(out, "{:>22}", format!("{threads} thread{}", if *threads == 1 { "" } else { "s" }))?;
+            write!(out, "{:>22}", counted(threads, "thread", "threads"))?;
         }
         writeln!(out, "{:>10}", "aborts")?;
         for line in results.iter().filter(|result| result.threads == first) {

@@ -9,7 +9,7 @@ use foreshore_bench::{Latency, Report};
 
 use crate::{
     bench::text::written,
-    output::{CliError, argument, line},
+    output::{CliError, argument, counted, line},
 };
 
 /// Prints the report; `kept` is where the database stays.
@@ -46,11 +46,10 @@ fn write_head(out: &mut String, report: &Report) -> fmt::Result {
         report.options.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
     writeln!(
         out,
-        "{} on {}, {} thread{}, {:.1} s, seed {}",
+        "{} on {}, {}, {:.1} s, seed {}",
         report.workload,
         report.engine,
-        report.threads,
-        if report.threads == 1 { "" } else { "s" },
+        counted(report.threads, "thread", "threads"),
         report.seconds,
         report.seed
     )?;
@@ -179,9 +178,9 @@ fn write_space(out: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(
         out,
-        "  space: {} pages allocated, {} searches for free ones ({:.2} %)",
-        grouped(allocations),
-        grouped(searches),
+        "  space: {} allocated, {} for free ones ({:.2} %)",
+        counted(grouped(allocations), "page", "pages"),
+        counted(grouped(searches), "search", "searches"),
         searches as f64 * 100.0 / allocations as f64
     )
 }

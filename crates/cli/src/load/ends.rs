@@ -1,7 +1,7 @@
 //! The ends of tables in a dump: whether all that `dump` has written is there.
 
 use super::object::Object;
-use crate::output::CliError;
+use crate::output::{CliError, counted};
 
 /// What was promised of the tables of a dump, and what has come.
 #[derive(Default)]
@@ -53,10 +53,8 @@ impl Ends {
             )));
         }
         if entries != self.entries {
-            let found = self.entries;
-            return Err(incomplete(format!(
-                "line {line}: {found} entries of table {table:?} instead of {entries}"
-            )));
+            let found = counted(self.entries, "entry", "entries");
+            return Err(incomplete(format!("line {line}: {found} of table {table:?} instead of {entries}")));
         }
         if self.tables_left > 0 && tables_left != self.tables_left - 1 {
             return Err(incomplete(format!("line {line}: tables are missing before {table:?}")));
@@ -70,7 +68,10 @@ impl Ends {
         match (&self.open, self.tables_left) {
             (Some(table), _) => Err(incomplete(format!("it ends before table {table:?} does"))),
             (None, 0) => Ok(()),
-            (None, left) => Err(incomplete(format!("it ends too early: {left} tables should follow"))),
+            (None, left) => {
+                let left = counted(left, "table", "tables");
+                Err(incomplete(format!("it ends too early: {left} should follow")))
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     file,
-    output::{CliError, json_line, judged, line},
+    output::{CliError, counted, json_line, judged, line},
 };
 use process::{Ended, Request, Run};
 
@@ -204,8 +204,10 @@ fn progress(runs: u64, json: bool) -> ProgressBar {
 fn print(outcome: &Outcome) -> Result<(), CliError> {
     let Outcome { runs, committed, lost, lives, seconds, failures, .. } = outcome;
     line(format!(
-        "{runs} runs in {seconds:.1} s: {lives} lives of databases, {committed} transactions replayed, {lost} lost as \
-         they may be"
+        "{} in {seconds:.1} s: {} of databases, {} replayed, {lost} lost as they may be",
+        counted(runs, "run", "runs"),
+        counted(lives, "life", "lives"),
+        counted(committed, "transaction", "transactions")
     ))?;
     let seeds: Vec<String> = failures.iter().map(|failure| failure.seed.to_string()).collect();
     line(match seeds.len() {
@@ -236,9 +238,15 @@ fn one(seed: u64, args: &CampaignArgs, planted: Option<Fault>) -> Result<ExitCod
 
 fn tell(told: &Told) -> Result<(), CliError> {
     let Told { seed, threads, servers, committed, lost, copies, turns, .. } = told;
-    let servers = if *servers > 0 { format!(" and {servers} procedures") } else { String::new() };
+    let servers = match servers {
+        0 => String::new(),
+        servers => format!(" and {}", counted(servers, "procedure", "procedures")),
+    };
     line(format!(
-        "seed {seed}: {threads} threads{servers} in {turns} turns, {committed} transactions replayed, {lost} lost as they may be"
+        "seed {seed}: {}{servers} in {}, {} replayed, {lost} lost as they may be",
+        counted(threads, "thread", "threads"),
+        counted(turns, "turn", "turns"),
+        counted(committed, "transaction", "transactions")
     ))?;
     if *copies > 0 {
         line(format!("  backups judged: {copies}"))?;

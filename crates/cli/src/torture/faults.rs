@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     file,
-    output::{CliError, line},
+    output::{CliError, counted, line},
 };
 
 /// In which way the disk, or the process, fails.
@@ -191,10 +191,11 @@ impl ClassReport {
             line(format!("{faults}: {problem}"))?;
         }
         line(format!(
-            "{faults}: {rounds} rounds, {} commits checked, {} losses, {} problems",
-            found.commits_checked,
-            found.losses,
-            found.problems.len()
+            "{faults}: {}, {} checked, {}, {}",
+            counted(rounds, "round", "rounds"),
+            counted(found.commits_checked, "commit", "commits"),
+            counted(found.losses, "loss", "losses"),
+            counted(found.problems.len(), "problem", "problems")
         ))?;
         let met: Vec<_> = self.met.iter().map(|(what, count)| format!("{what} {count}")).collect();
         line(format!("  met: {}", met.join(", ")))?;

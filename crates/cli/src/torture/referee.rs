@@ -23,7 +23,11 @@ use super::{
     no_room, remark,
     worker::{self, ONLY_OPEN, join_settings},
 };
-use crate::{directory::await_interruption, output::CliError, own};
+use crate::{
+    directory::await_interruption,
+    output::{CliError, counted},
+    own,
+};
 
 /// A child is killed between these times after its start.
 const SHORTEST_LIFE: Duration = Duration::from_millis(50);
@@ -116,10 +120,9 @@ impl Referee<'_> {
             before = self.compare(&told, &before, &random, &mut score)?;
             let (cycles, Findings { commits_checked, losses, .. }) = (score.cycles, &score.found);
             if cycles.is_multiple_of(10) {
-                remark(
-                    quiet,
-                    &format!("{cycles} cycles, {commits_checked} commits checked, {losses} losses"),
-                );
+                let commits = counted(commits_checked, "commit", "commits");
+                let losses = counted(losses, "loss", "losses");
+                remark(quiet, &format!("{cycles} cycles, {commits} checked, {losses}"));
             }
         }
         score.seconds = begin.elapsed().as_secs_f64();

@@ -172,7 +172,7 @@ fn an_interrupted_compaction_says_what_it_has_done() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.starts_with("error: interrupted\n"), "{said}");
-        assert!(said.contains(" leaves merged, ") && said.contains("that stays"), "{said}");
+        assert!(said.contains(" merged, ") && said.contains("that stays"), "{said}");
         assert!(said.contains("next: foreshore compact db"), "{said}");
         if json {
             assert_eq!(parsed(&text(&output.stdout))["error"]["code"], "interrupted");

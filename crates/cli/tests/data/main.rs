@@ -137,7 +137,7 @@ fn many_entries_come_in_batches() {
 fn a_bad_line_is_named_and_what_came_before_it_is_kept() {
     let scene = Scene::new();
     for (name, content, arguments, line, complaint) in [
-        ("short.csv", "a,b\n1,2\n3,4\n5\n", "", 4, "1 fields, where the header names 2"),
+        ("short.csv", "a,b\n1,2\n3,4\n5\n", "", 4, "1 field, where the header names 2"),
         ("latin.csv", "a,b\n1,2\n3,4\n5,\u{FF}\n", "", 4, "not UTF-8"),
         ("number.csv", "a,b\n1,2\n3,4\nfive,6\n", "--key-type u8", 4, "five"),
         ("twice.csv", "a,b\n1,2\n3,4\n1,6\n", "", 4, "--replace"),
@@ -344,7 +344,7 @@ fn verify_finds_damage() {
     let scene = Scene::new();
     make_database(&scene.path("db"));
     let printed = scene.succeed("verify db");
-    assert!(printed.contains("is sound: 4 tables"), "{printed}");
+    assert!(printed.contains("is sound: 4 tables, "), "{printed}");
     let data = scene.path("db/data");
     // Not a copy from before: that would be another damage.
     let flip = |place: usize| {
@@ -563,7 +563,7 @@ fn names_of_tables_stay_in_their_line() {
     let name = "x\u{1b}[31m\ny";
     scene.write("rows.csv", "a,b\n1,2\n");
     for (arguments, part) in [
-        (&["load", "db", "rows.csv", "--table", name][..], r"1 entries into x\x1b[31m\x0ay of db"),
+        (&["load", "db", "rows.csv", "--table", name][..], r"1 entry into x\x1b[31m\x0ay of db"),
         (&["rename", "db", name, "\n"], r"table x\x1b[31m\x0ay of db is called \x0a now"),
         (&["rename", "db", "\n", name], r"table \x0a of db is called x\x1b[31m\x0ay now"),
         (&["drop", "db", name], r"table x\x1b[31m\x0ay of db is dropped"),

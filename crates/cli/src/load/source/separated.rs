@@ -9,7 +9,11 @@ use std::{
 use serde_json::Value as Json;
 
 use super::{BYTE_ORDER_MARK, Columns, LONGEST_LINE, READ, at_line};
-use crate::{dump::cell::Kind, load::sink::Sink, output::CliError};
+use crate::{
+    dump::cell::Kind,
+    load::sink::Sink,
+    output::{CliError, counted},
+};
 
 /// Reads everything into the sink.
 pub(super) fn read(
@@ -54,7 +58,8 @@ pub(super) fn read(
         check_quotation(&row, &place)?;
         let line = place.line();
         if row.len() != headers.len() {
-            let complaint = format!("{} fields, where the header names {}", row.len(), headers.len());
+            let fields = counted(row.len(), "field", "fields");
+            let complaint = format!("{fields}, where the header names {}", headers.len());
             return Err(at_line(line, complaint));
         }
         let field = |place: usize| row.get(place).unwrap_or_default();
