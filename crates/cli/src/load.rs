@@ -202,7 +202,7 @@ fn first_failure(
             cause: Box::new(cause),
             done: if durable {
                 format!(
-                    "{} loaded, the last of them from line {last}; load what is behind it, or everything again with --replace",
+                    "{} loaded, up to line {last}; load what is behind it, or everything again with --replace",
                     counted(entries, "entry was", "entries were")
                 )
             } else {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(told(line(7), line(4), Ok(()), 2), format!("line 4: no number{there}"));
         assert_eq!(told(Ok(()), line(4), Ok(()), 2), format!("line 4: no number{there}"));
         // Where it is durable, how far it came; where not, that nobody knows.
-        let durable = "the disk is full\n  5 entries were loaded, the last of them from line 6; \
+        let durable = "the disk is full\n  5 entries were loaded, up to line 6; \
                        load what is behind it, or everything again with --replace";
         assert_eq!(told(line(7), full(), Ok(()), 5), durable);
         assert_eq!(told(full(), Ok(()), Ok(()), 5), durable);

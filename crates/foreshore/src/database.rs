@@ -5,10 +5,10 @@ mod end;
 mod partition;
 mod prepared;
 mod tables;
+mod verify;
 
 use std::{
     fmt,
-    ops::ControlFlow,
     panic::Location,
     path::{Path, PathBuf},
 };
@@ -17,20 +17,19 @@ use foreshore_base::StorageError;
 use foreshore_env::{
     StripedArc,
     sync::{Arc, Mutex, OnceLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
 use foreshore_orthrus::Partitions;
-use foreshore_txn::{Engine, LogRetention, Txn, TxnError, VERIFY_WAIT, VerifyProgress};
+use foreshore_txn::{Engine, LogRetention, Txn, TxnError};
 
 use crate::{
     admission::Admission,
     error::{Error, Result},
     log_turn::LogTurns,
-    nested,
     options::Options,
     pipeline::Pipeline,
     plan::{Execution, Plan, Planner, Steps},
-    report::{Stats, VerifyReport},
+    report::Stats,
     table::{TableCache, TableDescription},
     transact::{self, PlaceQueue, Session, TransactOptions},
     transaction::Transaction,
@@ -327,56 +326,6 @@ impl Database {
             return LogRetention::default();
         }
         self.inner.engine.log_retention()
-    }
-
-    /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space
-    /// against the pages in use, and the log. Waits until nobody writes, a minute at most, or 10 s within the body of a
-    /// transaction, and lets nobody write meanwhile. Damage is in the report; an error means that the check could not
-    /// be finished.
-    ///
-    /// # Errors
-    /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
-    /// [`Error::Busy`], at once, if prepared transactions wait for a decision when it begins (one that is prepared
-    /// later is waited for, as those who write), or if a compaction cuts the file for a minute; what
-    /// [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
-    pub fn verify(&self) -> Result<VerifyReport> {
-        nested::at_most(VERIFY_WAIT, |wait| self.verify_within(wait))
-    }
-
-    /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.
-    ///
-    /// # Errors
-    /// As [`Database::verify`].
-    pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
-        self.verify_with(wait, |_| ControlFlow::Continue(()))
-    }
-
-    /// As [`Database::verify_within`]; `progress` is called after every few pages and records of the log, and may stop
-    /// the check. Not while it waits for those who write: `wait` limits that. What `progress` begins itself waits as
-    /// within the body of a transaction: those who write wait for the check.
-    ///
-    /// ```
-    /// # use std::{ops::ControlFlow, time::Duration};
-    /// # use foreshore::Database;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path())?;
-    /// let report = db.verify_with(Duration::from_secs(5), |progress| {
-    ///     eprintln!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
-    ///     ControlFlow::Continue(())
-    /// })?;
-    /// assert!(report.is_sound());
-    /// # Ok::<(), foreshore::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::verify`]; [`Error::VerifyStopped`] if `progress` stops it.
-    pub fn verify_with(
-        &self,
-        wait: Duration,
-        mut progress: impl FnMut(VerifyProgress) -> ControlFlow<()>,
-    ) -> Result<VerifyReport> {
-        let report = self.engine().verify_with(wait, &mut |so_far| nested::within(|| progress(so_far)));
-        Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
     }
 
     /// Makes durable what has been committed so far: every commit that has returned when this is called, a

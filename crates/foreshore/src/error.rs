@@ -32,9 +32,7 @@ pub enum Error {
     Deadlock(Arc<DeadlockView>),
     /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have
     /// locked. [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
-    #[error(
-        "the transaction touched something outside its plan that others have locked; roll back, and add it to the plan"
-    )]
+    #[error("{}", advice::PLAN_MISSED)]
     PlanMiss,
     /// The transaction read without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and others have changed what
     /// it has read. [`Database::transact`](crate::Database::transact) runs such a transaction again, with locks.
@@ -109,9 +107,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The commit could not be confirmed: after reopening, the transaction is there as a whole or not at all.
-    #[error(
-        "it is unknown whether the transaction committed ({cause}); open the database again and look: all of it is there, or nothing"
-    )]
+    #[error("{}", advice::of_an_unknown_outcome(cause))]
     OutcomeUnknown {
         /// Why the confirmation failed.
         #[source]
@@ -144,13 +140,9 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// A thread of partitioned execution was to wait, without a limit, for what these threads run
-    /// ([`Submitted::wait`](crate::Submitted::wait), [`Serving::wait`](crate::Serving::wait)): it may be the one that
-    /// is needed for that.
-    #[error(
-        "the body of a submitted or served transaction does not wait for another one, which may need its thread; \
-         wait after it, on another thread, or with wait_until"
-    )]
+    /// A thread of partitioned execution was to wait without a limit for what these threads run, perhaps for itself:
+    /// [`Submitted::wait`](crate::Submitted::wait), [`Serving::wait`](crate::Serving::wait).
+    #[error("{}", advice::NOT_IN_A_BODY)]
     WaitInBody,
     /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked
     /// about a key of this transaction. What failed has changed nothing; other transactions go on, and so may this one.
@@ -289,10 +281,7 @@ pub enum Error {
         supported: u32,
     },
     /// The path holds something, but no database.
-    #[error(
-        "{} is not a Foreshore database: {detail}; name a database, or, to make one, a new or empty directory",
-        advice::shown(path)
-    )]
+    #[error("{}", advice::of_a_stranger(path, detail))]
     NotADatabase {
         /// The path.
         path: PathBuf,
@@ -321,11 +310,7 @@ pub enum Error {
     },
     /// One of the threads of partitioned execution has died, and so have the others: see
     /// [`Submitted::wait`](crate::Submitted::wait).
-    #[error(
-        "a thread of partitioned execution of database {} has died, so submitted and served transactions do not \
-         run, though others do; close the database and open it again to submit",
-        path.display()
-    )]
+    #[error("{}", advice::of_a_dead_thread(path))]
     ThreadDied {
         /// The database.
         path: PathBuf,

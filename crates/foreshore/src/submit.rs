@@ -170,9 +170,10 @@ impl<R> Submitted<R> {
     ///
     /// # Errors
     /// As [`Database::transact`](crate::Database::transact); [`Error::WaitInBody`] if it would have to wait on a thread
-    /// of partitioned execution: the transaction goes on; [`Error::Closed`] if the database was closed before it ran; [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a
-    /// panic where something is dropped that a body has captured or returned): this transaction is not committed, and
-    /// nothing runs that is submitted to this database until it is opened again. Other transactions go on.
+    /// of partitioned execution: the transaction goes on; [`Error::Closed`] if the database was closed before it ran;
+    /// [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a panic
+    /// where something is dropped that a body has captured or returned): this transaction is not committed, and nothing
+    /// runs that is submitted to this database until it is opened again. Other transactions go on.
     /// [`Error::PartitionerPanicked`] fails this one only. [`Error::Forked`] in a fork of the process, where it does
     /// not run. A transaction that was refused because others have filled the log with it is told so at once, not run
     /// again alone.

@@ -338,17 +338,14 @@ impl<'a> Experiment<'a> {
     fn heading(&self) -> String {
         let SharedArgs { threads, rounds, branches, accounts, seconds, .. } = self.common;
         format!(
-            "TPC-B, {} of {}, {}, {}, {} of {} s\n  \
-             {:>10}{:>6}{:>7}  {:<22}{:>12}{:>10}{:>10}{:>8}{:>16}{:>15}",
+            "TPC-B, {} of {}, {}, {}, {} of {} s\n     latency  zipf  reads  \
+             {:<22}{:>12}{:>10}{:>10}{:>8}{:>16}{:>15}",
             counted(branches, "branch", "branches"),
             counted(accounts, "account", "accounts"),
             counted(threads, "thread", "threads"),
             self.common.durability_name(),
             counted(rounds, "round", "rounds"),
             seconds.as_secs_f64(),
-            "latency",
-            "zipf",
-            "reads",
             self.option,
             "commits/s",
             "least",

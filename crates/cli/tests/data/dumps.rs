@@ -50,7 +50,8 @@ fn a_dump_that_was_cut_off_is_refused() {
                 let kept = if entries == 0 {
                     "no entry of it is in the database".to_owned()
                 } else {
-                    format!("{entries} entries were loaded, the last of them from line ")
+                    let were = if entries == 1 { "entry was" } else { "entries were" };
+                    format!("{entries} {were} loaded, up to line ")
                 };
                 assert!(said.contains("the dump is not whole") && said.contains(&kept), "{cut}: {said}");
             } else {
@@ -74,7 +75,7 @@ fn what_replaces_another_entry_was_loaded_too() {
     let entries = "{\"key\":\"a\",\"value\":1}\n{\"key\":\"a\",\"value\":2}\n";
     scene.write("cut.jsonl", format!("{header}\n{entries}"));
     let said = scene.fail("load db cut.jsonl --replace");
-    assert!(said.contains("2 entries were loaded, the last of them from line 3;"), "{said}");
+    assert!(said.contains("2 entries were loaded, up to line 3;"), "{said}");
     assert!(!said.contains("in the database"), "{said}");
     assert_eq!(scene.dump("db").len(), 2, "the table and one entry");
 }
@@ -253,8 +254,8 @@ fn an_interrupted_load_says_how_far_it_came() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("interrupted"), "{said}");
-    let (count, _) = said.split_once(" entries were loaded, the last of them from line ").unwrap();
-    let count: usize = count.rsplit(' ').next().unwrap().parse().unwrap();
+    let (count, _) = said.split_once(" loaded, up to line ").unwrap();
+    let count: usize = count.rsplit(' ').nth(2).unwrap().parse().unwrap();
     assert!(count > 0, "{said}");
     assert_eq!(scene.dump("db").len(), count + 1, "{said}");
     drop(stdin);

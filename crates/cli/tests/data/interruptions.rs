@@ -1,7 +1,7 @@
 //! Subcommands that change a database, and end in good order when they are interrupted.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs,
     io::Write,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -132,7 +132,8 @@ fn a_second_interruption_ends_it_at_once() {
         command
     };
     assert!(run("mkfifo", "full").status().unwrap().success());
-    let full = OpenOptions::new().read(true).write(true).open(scene.path("full")).unwrap();
+    #[allow(clippy::disallowed_types, reason = "a pipe with a name, which no disk has")]
+    let full = fs::OpenOptions::new().read(true).write(true).open(scene.path("full")).unwrap();
     let filled = run("dd", "if=/dev/zero of=full oflag=nonblock bs=1").output().unwrap();
     assert!(!filled.status.success(), "there is always room for more");
     let mut child = run(env!("CARGO_BIN_EXE_foreshore"), "load db - --format csv --table t --key-type u64")

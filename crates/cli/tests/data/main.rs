@@ -420,8 +420,8 @@ fn after_a_full_disk_it_is_said_where_to_go_on() {
     let output = Command::new("sh").args(["-c", &limited]).current_dir(scene.path("")).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    if let Some((count, rest)) = said.split_once(" entries were loaded, the last of them from line ") {
-        let count: u64 = count.rsplit(' ').next().unwrap().parse().unwrap();
+    if let Some((count, rest)) = said.split_once(" loaded, up to line ") {
+        let count: u64 = count.rsplit(' ').nth(2).unwrap().parse().unwrap();
         let line: u64 = rest.split(';').next().unwrap().parse().unwrap();
         assert!(count > 0 && line == count + 1, "{said}");
         assert_eq!(scene.dump("db rows").len() as u64, count + 1, "{said}");

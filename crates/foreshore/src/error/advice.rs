@@ -48,6 +48,39 @@ pub(super) fn of_format(path: &Path, found: u32, supported: u32) -> String {
     )
 }
 
+/// What is wrong with what is no database.
+pub(super) fn of_a_stranger(path: &Path, detail: &str) -> String {
+    format!(
+        "{} is not a Foreshore database: {detail}; name a database, or, to make one, a new or empty directory",
+        shown(path)
+    )
+}
+
+/// What has become of partitioned execution.
+pub(super) fn of_a_dead_thread(path: &Path) -> String {
+    format!(
+        "a thread of partitioned execution of database {} has died, so submitted and served transactions do not run, \
+         though others do; close the database and open it again to submit",
+        path.display()
+    )
+}
+
+/// Of a commit that nobody has confirmed.
+pub(super) fn of_an_unknown_outcome(cause: &impl Display) -> String {
+    format!(
+        "it is unknown whether the transaction committed ({cause}); open the database again and look: all of it is \
+         there, or nothing"
+    )
+}
+
+/// Of a run that left its plan.
+pub(super) const PLAN_MISSED: &str = "the transaction touched something outside its plan that others have locked; \
+     roll back, and add it to the plan";
+
+/// Of a wait that could be for the thread that waits.
+pub(super) const NOT_IN_A_BODY: &str = "the body of a submitted or served transaction does not wait for another one, \
+     which may need its thread; wait after it, on another thread, or with wait_until";
+
 /// How to get a larger log: no more than 512 of its files count, whose size is fixed when a database is made.
 pub(super) const RAISE_LOG: &str = "raise log_bytes (of which 512 times log_segment_bytes count)";
 

@@ -305,7 +305,7 @@ fn a_thread_of_these_does_not_wait_for_what_these_run() {
     }
     let (tell, told) = mpsc::channel();
     let body = {
-        let (db, other) = (db.clone(), other.clone());
+        let db = db.clone();
         let mut ended = Some(ended);
         move |_: &mut Transaction| {
             // What is there is not waited for.
