@@ -15,7 +15,7 @@ use crate::{
     transaction::Asker,
     value::Value,
 };
-pub(crate) use cache::{CachedTable, Recent, TableCache};
+pub(crate) use cache::{Found, Recent, TableCache};
 
 /// A table by its name and types; usually a constant.
 ///
@@ -111,16 +111,16 @@ impl Inner {
         definition: &TableDefinition<'_, K, V>,
         asker: &mut Asker,
         recent: &mut Option<Recent>,
-    ) -> Result<Cow<'_, CachedTable>> {
+    ) -> Result<Found<'_>> {
         if let Some(last) = *recent
             && last == Recent::new(last.table, definition)
             && let Some(table) = self.tables.get(last.table)
             && table.is(definition.name)
         {
-            return Ok(Cow::Borrowed(table));
+            return Ok(Found::Remembered(table));
         }
         let (number, table) = match self.tables.find(definition.name) {
-            Some((number, table)) => (Some(number), Cow::Borrowed(table)),
+            Some((number, table)) => (Some(number), Found::Remembered(table)),
             None => (None, self.open_table(definition, asker)?),
         };
         table.check(definition)?;
@@ -133,7 +133,7 @@ impl Inner {
         &self,
         definition: &TableDefinition<'_, K, V>,
         asker: &mut Asker,
-    ) -> Result<Cow<'_, CachedTable>> {
+    ) -> Result<Found<'_>> {
         let name = definition.name;
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,
@@ -153,10 +153,10 @@ impl Inner {
     pub(crate) fn find_table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-    ) -> Result<Option<Cow<'_, CachedTable>>> {
+    ) -> Result<Option<Found<'_>>> {
         let name = definition.name;
         let table = match self.tables.find(name) {
-            Some((_, table)) => Cow::Borrowed(table),
+            Some((_, table)) => Found::Remembered(table),
             None => match self.engine.table(name).map_err(|error| self.error(error))? {
                 Some(info) => self.tables.remember(info),
                 None if definition.encoded || self.is_read_only() => {

@@ -9,7 +9,7 @@ use crate::{
     database::Database,
     error::{Error, Result},
     range::{Bounds, Cursor},
-    table::{TableDefinition, TableDescription},
+    table::{Found, TableDefinition, TableDescription},
     transaction::{Transaction, check_length},
     value::Value,
 };
@@ -172,8 +172,8 @@ impl<'d> Steps<'d> {
             return Ok(place);
         }
         let found = found.map(|found| match found {
-            Cow::Borrowed(cached) => Cow::Borrowed(&cached.info),
-            Cow::Owned(cached) => Cow::Owned(cached.info),
+            Found::Remembered(cached) => Cow::Borrowed(&cached.info),
+            Found::Alone(cached) => Cow::Owned(cached.info),
         });
         self.tables.push(match found {
             Some(info) => Table::Found { info, encoded: table.encoded },

@@ -1,6 +1,6 @@
 //! Tables that were used before, so that an operation finds its table without a lock or a latch.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Deref};
 
 use foreshore_base::{TableId, key::Key};
 use foreshore_env::sync::{
@@ -47,13 +47,22 @@ pub(crate) struct CachedTable {
     types: AtomicUsize,
 }
 
-impl Clone for CachedTable {
-    fn clone(&self) -> CachedTable {
-        CachedTable {
-            info: self.info.clone(),
-            key_type: self.key_type.clone(),
-            value_type: self.value_type.clone(),
-            types: AtomicUsize::new(self.types.load(Ordering::Relaxed)),
+/// A table that was looked for.
+#[derive(Debug)]
+pub(crate) enum Found<'t> {
+    Remembered(&'t CachedTable),
+    /// There was no place for it.
+    Alone(Box<CachedTable>),
+}
+
+impl Deref for Found<'_> {
+    type Target = CachedTable;
+
+    #[inline]
+    fn deref(&self) -> &CachedTable {
+        match self {
+            Found::Remembered(table) => table,
+            Found::Alone(table) => table,
         }
     }
 }
@@ -110,19 +119,30 @@ fn mix(word: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
+/// The last eight bytes, or all of fewer, as a number.
+#[inline]
+fn last_word(bytes: &[u8]) -> u64 {
+    if let Some(last) = bytes.last_chunk() {
+        return u64::from_le_bytes(*last);
+    }
+    // The first and the last four, which overlap: no loop.
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            let shift = (bytes.len() - 4) * 8;
+            u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << shift
+        }
+        _ => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
 /// Where to look for a name: a multiplicative hash, eight bytes at a time, the last of which may have been taken
 /// already.
 #[inline]
 fn places(name: &str) -> impl Iterator<Item = usize> {
     let bytes = name.as_bytes();
-    let hash = match bytes.last_chunk() {
-        None => bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-        Some(last) => {
-            let (words, _) = bytes[..bytes.len() - 1].as_chunks::<8>();
-            let words = words.iter().map(|word| u64::from_le_bytes(*word));
-            words.fold(u64::from_le_bytes(*last), |hash, word| mix(hash) ^ word)
-        }
-    };
+    let (words, _) = bytes[..bytes.len().saturating_sub(1)].as_chunks::<8>();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let hash = words.fold(last_word(bytes), |hash, word| mix(hash) ^ word);
     let hash = mix(hash);
     (0..PROBES).map(move |probe| (hash as usize + probe) % PLACES)
 }
@@ -163,30 +183,30 @@ impl TableCache {
     }
 
     #[cold]
-    pub(super) fn remember(&self, info: TableInfo) -> Cow<'_, CachedTable> {
+    pub(super) fn remember(&self, info: TableInfo) -> Found<'_> {
         let is_free = |place: &usize| match self.places[*place].load(Ordering::Relaxed).checked_sub(1) {
             Some(number) => self.get(number as usize).is_none_or(|table| table.info.is_gone()),
             None => true,
         };
         // Whoever finds no place finds none each time: without the mutex.
         if !places(info.name()).any(|place| is_free(&place)) {
-            return Cow::Owned(CachedTable::new(info));
+            return Found::Alone(Box::new(CachedTable::new(info)));
         }
         let mut remembered = self.remembered.lock();
         if let Some((_, table)) = self.find(info.name()) {
-            return Cow::Borrowed(table);
+            return Found::Remembered(table);
         }
         let number = *remembered as usize;
         let place = places(info.name()).find(is_free);
         let table = CachedTable::new(info);
         let (Some(place), Some(tables)) = (place, self.tables.get(number / CHUNK)) else {
-            return Cow::Owned(table);
+            return Found::Alone(Box::new(table));
         };
         let tables = tables.get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
         let table = tables[number % CHUNK].get_or_init(|| table);
         *remembered += 1;
         self.places[place].store(*remembered, Ordering::Release);
-        Cow::Borrowed(table)
+        Found::Remembered(table)
     }
 }
 
