@@ -114,10 +114,7 @@ pub enum Error {
         cause: Box<Error>,
     },
     /// The transaction holds as many locks as it may.
-    #[error(
-        "locks are limited to {limit}; lock the whole table with lock_table, use smaller transactions, or raise \
-         max_locks_per_transaction or max_locks"
-    )]
+    #[error("locks are limited to {limit}; {}", advice::FEWER_LOCKS)]
     TooManyLocks {
         /// The limit.
         limit: usize,
@@ -132,10 +129,7 @@ pub enum Error {
     },
     /// As many submitted transactions wait to be begun as may
     /// ([`Options::submit_queue`](crate::Options::submit_queue)): this one was not taken, and its body is gone.
-    #[error(
-        "submitted transactions waiting to begin are limited to {limit}; wait for some results before you submit \
-         more, or raise submit_queue"
-    )]
+    #[error("submitted transactions waiting to begin are limited to {limit}; {}", advice::SUBMIT_LATER)]
     SubmitQueueFull {
         /// The limit.
         limit: usize,
@@ -184,9 +178,7 @@ pub enum Error {
         asked: String,
     },
     /// There is no table of that name, and none is made here; or it was dropped, or renamed, a moment ago.
-    #[error(
-        "there is no table {table:?}: nobody made it, or it was dropped or renamed just now; see Database::tables"
-    )]
+    #[error("there is no table {table:?}, or it was dropped or renamed just now; see Database::tables")]
     NoSuchTable {
         /// The name.
         table: String,

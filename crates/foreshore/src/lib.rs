@@ -23,8 +23,8 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
-//! For tests, [`Database::in_memory`] makes one without a directory. [`Database::builder`] opens one with other than the
-//! default [`Options`], which say what to begin with:
+//! For tests, [`Database::in_memory`] makes one without a directory. [`Database::builder`] opens one with other than
+//! the default [`Options`], which say what to begin with:
 //!
 //! ```
 //! # use foreshore::{Database, Durability, Options};

@@ -121,8 +121,8 @@ impl Builder {
     }
 
     /// Makes a database that lies in memory, for tests and for what need not be kept: nothing of it is left when its
-    /// last clone is dropped. It takes up to [`Options::log_bytes`] for its log, and memory for its data beside that for
-    /// the pool. Commits wait for no disk. [`Database::backup`] copies it to a directory.
+    /// last clone is dropped. It takes up to [`Options::log_bytes`] for its log, and memory for its data beside that
+    /// for the pool. Commits wait for no disk. [`Database::backup`] copies it to a directory.
     ///
     /// # Errors
     /// As [`Builder::open`] where there is no database, but [`Error::DiskFull`].

@@ -77,6 +77,13 @@ pub(super) fn of_an_unknown_outcome(cause: &impl Display) -> String {
 pub(super) const PLAN_MISSED: &str = "the transaction touched something outside its plan that others have locked; \
      roll back, and add it to the plan";
 
+/// Where a transaction may have no more locks.
+pub(super) const FEWER_LOCKS: &str = "lock the whole table with lock_table, use smaller transactions, or raise \
+     max_locks_per_transaction or max_locks";
+
+/// Where no more may be submitted.
+pub(super) const SUBMIT_LATER: &str = "wait for some results before you submit more, or raise submit_queue";
+
 /// Of a wait that could be for the thread that waits.
 pub(super) const NOT_IN_A_BODY: &str = "the body of a submitted or served transaction does not wait for another one, \
      which may need its thread; wait after it, on another thread, or with wait_until";

@@ -22,8 +22,8 @@ const CHUNK: usize = 256;
 /// up in the catalogue each time.
 const CHUNKS: usize = 1024;
 
-/// See the [module](self). What was dropped, or renamed, is still remembered, because somebody may be looking at it, but
-/// its place goes to the next table that needs one, which may have the same name.
+/// See the [module](self). What was dropped, or renamed, is still remembered, because somebody may be looking at it,
+/// but its place goes to the next table that needs one, which may have the same name.
 #[derive(Debug)]
 pub(crate) struct TableCache {
     /// Which table is at a place, counted from 1. 0: none; a place that had one is never without again, so that a
