@@ -18,7 +18,6 @@
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
-    sabotage::{Fault, planted},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -98,9 +97,7 @@ impl Settled {
 
 /// The place, and where the log ended after the look.
 fn look(life: &Life, log: &Log, transactions: &TxnTable) -> Result<(Lsn, Lsn)> {
-    let tail = log.tail();
-    let oldest = if planted(Fault::SettledBlind) { Lsn::MAX } else { transactions.oldest() };
-    let seen = (tail.min(oldest), log.tail());
+    let seen = transactions.settled(|| log.tail());
     // TXN-39: a transaction that could not undo its changes gives its place in the table back all the same, after this
     // fails.
     life.check()?;

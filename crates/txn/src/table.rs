@@ -41,6 +41,7 @@ use std::cell::Cell;
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_env::{
     CachePadded, hint,
+    sabotage::{Fault, planted},
     sync::atomic::{AtomicU64, Ordering},
     thread_local,
 };
@@ -289,6 +290,14 @@ impl TxnTable {
     pub(crate) fn oldest(&self) -> Lsn {
         let firsts = self.slots.iter().map(|slot| slot.first.load(Ordering::Acquire));
         firsts.filter(|first| *first != 0).min().map_or(Lsn::MAX, Lsn)
+    }
+
+    /// The place below which a log that ends at `tail` is settled, when it is durable to where it ends behind this look
+    /// (TXN-37); that end.
+    pub(crate) fn settled(&self, tail: impl Fn() -> Lsn) -> (Lsn, Lsn) {
+        let first = tail();
+        let oldest = if planted(Fault::SettledBlind) { Lsn::MAX } else { self.oldest() };
+        (first.min(oldest), tail())
     }
 
     /// Tells a transaction that it has to go.

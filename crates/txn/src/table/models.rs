@@ -1,4 +1,5 @@
-//! TXN-3 under loom: every interleaving of transactions and a checkpoint, and every value that weak memory allows:
+//! TXN-3, TXN-35 and TXN-37 under loom: every interleaving of transactions with a checkpoint, with somebody who takes
+//! one of them over, and with a look at how far the log is settled, and every value that weak memory allows:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-txn --release --lib --target-dir target/loom
@@ -16,7 +17,7 @@ use foreshore_env::sync::{
 };
 use foreshore_env::thread;
 
-use super::{Captured, TxnTable};
+use super::{Captured, RESTING, SlotNumber, TxnTable};
 use foreshore_base::{Lsn, TxnId};
 
 /// Bytes of a record.
@@ -106,7 +107,8 @@ fn look(table: &TxnTable, tail: &AtomicU64, horizon_first: bool) -> (Lsn, Captur
     (horizon, captured, tail.load(Ordering::Acquire))
 }
 
-fn model(work: Work, horizon_first: bool, preemptions: usize) {
+/// Runs a body in every interleaving of up to so many preemptions.
+fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     // Not behind the door: what loom knows of ends with each execution.
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);
@@ -114,12 +116,24 @@ fn model(work: Work, horizon_first: bool, preemptions: usize) {
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
         counter.fetch_add(1, Ordering::Relaxed);
-        let table = Arc::new(TxnTable::new(1, 1));
-        let tail = Arc::new(empty_log());
-        let worker = {
-            let (table, tail) = (Arc::clone(&table), Arc::clone(&tail));
-            thread::spawn(move || run(work, &table, &tail))
-        };
+        body();
+    });
+    let executions = executions.load(Ordering::Relaxed);
+    println!("{name}: {executions} executions, up to {preemptions} preemptions");
+    assert!(executions > 100, "{executions} executions are too few to be all");
+}
+
+/// Begins the work, in a thread of its own.
+fn begin(work: Work) -> (Arc<TxnTable>, Arc<AtomicU64>, thread::JoinHandle<()>) {
+    let (table, tail) = (Arc::new(TxnTable::new(1, 1)), Arc::new(empty_log()));
+    let own = (Arc::clone(&table), Arc::clone(&tail));
+    let worker = thread::spawn(move || run(work, &own.0, &own.1));
+    (table, tail, worker)
+}
+
+fn model(work: Work, horizon_first: bool, preemptions: usize) {
+    explore(&format!("{work:?}"), preemptions, move || {
+        let (table, tail, worker) = begin(work);
         let (horizon, captured, record) = look(&table, &tail, horizon_first);
         worker.join().unwrap();
         let log = log_of(work);
@@ -138,9 +152,6 @@ fn model(work: Work, horizon_first: bool, preemptions: usize) {
             }
         }
     });
-    let executions = executions.load(Ordering::Relaxed);
-    println!("{work:?}: {executions} executions, up to {preemptions} preemptions");
-    assert!(executions > 100, "{executions} executions are too few to be all");
 }
 
 #[test]
@@ -163,4 +174,99 @@ fn a_checkpoint_while_a_slot_changes_hands_twice() {
 #[should_panic(expected = "the log ends at")]
 fn a_horizon_that_is_taken_last_is_wrong() {
     model(&[&[Step::Change(1), Step::Change(1), Step::Commit]], false, 2);
+}
+
+/// What a look at the log sees: the place below which it is settled, and where it ended after the look.
+type Look = fn(&TxnTable, &AtomicU64) -> (Lsn, Lsn);
+
+fn settled(table: &TxnTable, tail: &AtomicU64) -> (Lsn, Lsn) {
+    table.settled(|| Lsn(tail.load(Ordering::Acquire)))
+}
+
+/// TXN-37: whoever has a record below the place has ended, before the place at which the log ended after the look.
+fn settled_model(work: Work, look: Look) {
+    explore(&format!("{work:?}, settled"), 3, move || {
+        let (table, tail, worker) = begin(work);
+        let (place, end) = look(&table, &tail);
+        worker.join().unwrap();
+        let log = log_of(work);
+        let lsn = |index: usize| Lsn((index as u64 + 1) * RECORD);
+        for (index, (txn, _)) in log.iter().enumerate().filter(|(index, _)| lsn(*index) < place) {
+            let ended = log.iter().position(|record| *record == (*txn, true)).map(lsn);
+            assert!(
+                ended.is_some_and(|ended| ended < end),
+                "record {index} counts as settled below {place}, and its transaction is open at {end}"
+            );
+        }
+    });
+}
+
+#[test]
+fn what_is_settled_has_ended() {
+    settled_model(&[&[Step::Change(1), Step::Change(1), Step::Commit]], settled);
+    settled_model(&[&[Step::Change(1), Step::Commit], &[Step::Change(1)]], settled);
+}
+
+/// The model can fail: the table is looked at before the log.
+#[test]
+#[should_panic(expected = "counts as settled")]
+fn a_tail_that_is_read_last_is_wrong() {
+    settled_model(&[&[Step::Change(1), Step::Change(1), Step::Commit]], |table, tail| {
+        let oldest = table.oldest();
+        let tail = Lsn(tail.load(Ordering::Acquire));
+        (tail.min(oldest), tail)
+    });
+}
+
+/// Changes of a transaction that rests behind each.
+const CHANGES: u64 = 4;
+
+/// TXN-35: a transaction that rests is taken over, and undone from its newest record on, or goes on; never both.
+fn taken_over(rest: fn(&TxnTable, SlotNumber, TxnId, Lsn)) {
+    const TXN: TxnId = TxnId(1);
+    explore("taken over", 6, move || {
+        let (table, tail) = (Arc::new(TxnTable::new(1, 1)), Arc::new(empty_log()));
+        let slot = table.claim(TXN, Lsn(RECORD)).unwrap();
+        table.begin_change(slot, Lsn(RECORD));
+        let owner = {
+            let (table, tail) = (Arc::clone(&table), Arc::clone(&tail));
+            thread::spawn(move || {
+                let mut last = append(&tail);
+                rest(&table, slot, TXN, last);
+                for _ in 1..CHANGES {
+                    if !table.resume_change(slot, TXN, last) {
+                        break;
+                    }
+                    last = append(&tail);
+                    rest(&table, slot, TXN, last);
+                }
+                last
+            })
+        };
+        let taken = table.take(TXN, Lsn(tail.load(Ordering::Acquire)));
+        let newest = owner.join().unwrap();
+        match taken {
+            Some((_, from)) => {
+                assert_eq!(from, newest, "it is undone from {from} on, and goes on to {newest}");
+                assert!(!table.resume_change(slot, TXN, newest), "it goes on all the same");
+            }
+            None => assert_eq!(newest, Lsn(CHANGES * RECORD), "nobody has taken it, and it stops"),
+        }
+    });
+}
+
+#[test]
+fn who_rests_is_taken_over_with_all_that_it_has_done() {
+    taken_over(TxnTable::rest);
+}
+
+/// The model can fail: the rest is announced before what was done.
+#[test]
+#[should_panic(expected = "it is undone from")]
+fn a_rest_that_is_announced_first_is_wrong() {
+    taken_over(|table, slot, txn, last| {
+        let slot = table.slot(slot);
+        slot.pending.store(RESTING | txn.0, Ordering::Release);
+        slot.last.store(last.0, Ordering::Release);
+    });
 }
