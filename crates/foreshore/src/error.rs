@@ -365,9 +365,6 @@ pub enum Error {
     /// A [salvage](crate::Salvage::open_with) was stopped while it looked at the pages.
     #[error("the salvage was stopped before it was finished; nothing has changed: start it again")]
     SalvageStopped,
-    /// A [check](crate::Database::verify_with) was stopped before it had looked at everything.
-    #[error("the check was stopped before it was finished, and says nothing of the database; start it again")]
-    VerifyStopped,
     /// What excludes this call is under way: see [`Database::compact`](crate::Database::compact).
     #[error("database {}: {reason}; try again when that is over", path.display())]
     Busy {

@@ -259,7 +259,7 @@ pub use foreshore_txn::{
     EarlyLockRelease, FreeSpaceKind, IntentLockKind, IntentMode, Isolation, KeyMode, KeyRangeModes,
     LatchMode, LockMode, LockTableKind, LogFullPolicy, LogHold, LogHolder, LogInsert, LogRetention,
     PreparedTransaction, ReadMode, RecoveryPhase, RecoveryProgress, TransitKind, TranslationKind,
-    VerifyProgress, VictimPolicy, VictimReason,
+    VictimPolicy, VictimReason,
     lock::{BlockerView, TransactionView},
 };
 

@@ -36,7 +36,7 @@ use crate::{
     retention::LogRetention,
     stats::EngineStats,
     transaction::{Txn, Waiting},
-    verify::{self, VERIFY_WAIT, VerifyProgress, VerifyReport},
+    verify::{self, VERIFY_WAIT, VerifyReport},
 };
 
 use close::{Running, Standing};
@@ -310,21 +310,8 @@ impl Engine {
 
     /// As [`Engine::verify`], with another limit to the wait.
     pub fn verify_within(self: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
-        self.verify_with(wait, &mut |_| ControlFlow::Continue(()))
-    }
-
-    /// As [`Engine::verify_within`]; `progress` is told how far it is after every few pages and records of the log, and
-    /// may stop it.
-    ///
-    /// # Errors
-    /// [`TxnError::VerifyStopped`] then.
-    pub fn verify_with(
-        self: &Arc<Engine>,
-        wait: Duration,
-        progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
-    ) -> Result<VerifyReport, TxnError> {
         self.core.check_open()?;
-        verify::verify(self, wait, progress)
+        verify::verify(self, wait)
     }
 
     /// The engine in numbers.

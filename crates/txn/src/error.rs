@@ -82,9 +82,6 @@ pub enum TxnError {
         /// Why it ended.
         reason: &'static str,
     },
-    /// A check was stopped before it had looked at everything.
-    #[error("the check was stopped before it was finished")]
-    VerifyStopped,
     /// Somebody is doing what excludes this: see [`Engine::compact`](crate::Engine::compact).
     #[error("{reason}; try again when that is over")]
     Busy {

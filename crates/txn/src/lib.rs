@@ -113,6 +113,6 @@ mod api {
         stats::{EngineStats, StuckTable},
         ticket::CommitTicket,
         transaction::{Advance, MAX_SAVEPOINTS, Parted, Position, Savepoint, Txn, TxnCursor},
-        verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyProgress, VerifyReport},
+        verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyReport},
     };
 }

@@ -1,13 +1,9 @@
 //! Checking a whole database: every tree, every page, the log.
 
-use std::{
-    collections::BTreeMap,
-    ops::{Bound, ControlFlow},
-};
+use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{
     Lsn, PageId, PageSet, Result, StorageError, TableId, TxnId, limits::OVERFLOW_CHUNK_BYTES,
-    limits::PAGE_BYTES,
 };
 use foreshore_btree::{
     BTree, Direction, Isolation, LockKind, NoLocks, VerifyReport as TreeReport, long_value_digest,
@@ -29,43 +25,8 @@ pub const VERIFY_WAIT: Duration = Duration::from_secs(60);
 /// Most problems that a report keeps; the rest is counted.
 pub const MAX_PROBLEMS: usize = 1000;
 
-/// Pages, chunks of long values, and records of the log between two calls that tell how far a check is.
-const STEPS_UNTOLD: u64 = 64;
-
 /// Bytes of the key of a long value's chunk: an id, and an index.
 const LONG_VALUE_KEY_BYTES: usize = 12;
-
-/// How far a check is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct VerifyProgress {
-    /// Bytes of pages and of the log that were looked at.
-    pub done_bytes: u64,
-    /// Bytes to look at, about.
-    pub total_bytes: u64,
-}
-
-/// Tells how far a check is, and learns whether it is to go on.
-struct Teller<'p> {
-    progress: &'p mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
-    so_far: VerifyProgress,
-    steps: u64,
-    stopped: bool,
-}
-
-impl Teller<'_> {
-    /// So much more was looked at. If that is to be all, the error ends what is under way, and says nothing.
-    fn step(&mut self, bytes: u64) -> Result<()> {
-        let VerifyProgress { done_bytes, total_bytes } = &mut self.so_far;
-        *done_bytes += bytes;
-        *total_bytes = (*total_bytes).max(*done_bytes);
-        self.steps += 1;
-        if self.steps.is_multiple_of(STEPS_UNTOLD) {
-            self.stopped = (self.progress)(self.so_far).is_break();
-        }
-        if self.stopped { Err(StorageError::Closed) } else { Ok(()) }
-    }
-}
 
 /// What a check of a database has found.
 #[derive(Clone, Debug, Default)]
@@ -119,12 +80,8 @@ impl VerifyReport {
 }
 
 /// Checks the database while nobody writes: an S lock on the volume sees to that. Readers, which are let in, leave to
-/// others what they would tidy on their way. `progress` is told how far it is, and may stop it.
-pub(crate) fn verify(
-    engine: &Arc<Engine>,
-    wait: Duration,
-    progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
-) -> Result<VerifyReport, TxnError> {
+/// others what they would tidy on their way.
+pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
     if engine.core().prepared.len() > 0 {
         return Err(TxnError::Busy {
             reason: "prepared transactions wait for a decision, and the check would wait for them",
@@ -138,47 +95,24 @@ pub(crate) fn verify(
         txn.session.intent(TableId::VOLUME, IntentMode::S)?;
         Ok(txn)
     })?;
-    let mut report = VerifyReport::default();
-    let mut teller = Teller { progress, so_far: to_look_at(core), steps: 0, stopped: false };
-    let checked = check(core, &mut teller, &mut report);
-    if teller.stopped {
-        return Err(TxnError::VerifyStopped);
-    }
-    checked?;
-    txn.commit(Durability::Lazy)?;
-    report.locks_held = !core.locks.is_empty();
-    Ok(report)
-}
-
-/// Nothing of what there is: pages in use, as far as the file can say which, and the log.
-fn to_look_at(core: &Core) -> VerifyProgress {
-    let free = core.pool.free_page_count().unwrap_or(0);
-    let pages = core.pool.page_count().saturating_sub(free);
-    VerifyProgress { done_bytes: 0, total_bytes: pages * PAGE_BYTES as u64 + core.log.used_bytes() }
-}
-
-fn check(core: &Core, teller: &mut Teller<'_>, report: &mut VerifyReport) -> Result<(), TxnError> {
-    let mut images = Images::new();
+    let (mut report, mut images) = (VerifyReport::default(), Images::new());
     let untidied = core.trees.without_tidying();
-    check_trees(core, &mut images, teller, report)?;
+    check_trees(core, &mut images, &mut report)?;
     drop(untidied);
     {
         let _end = core.file_end.copy(&core.life)?;
         report.note(core.pool.check_file_end())?;
     }
-    check_log(core, images, teller, report)?;
-    Ok(())
+    check_log(core, images, &mut report)?;
+    txn.commit(Durability::Lazy)?;
+    report.locks_held = !core.locks.is_empty();
+    Ok(report)
 }
 
 /// Pages by the record that holds them whole, as they say themselves.
 type Images = BTreeMap<Lsn, PageId>;
 
-fn check_trees(
-    core: &Core,
-    images: &mut Images,
-    teller: &mut Teller<'_>,
-    report: &mut VerifyReport,
-) -> Result<()> {
+fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> Result<()> {
     let (mut met, mut damaged) = (PageSet::default(), false);
     let tables = core.catalog.all();
     report.tables = tables.len() as u64;
@@ -187,10 +121,8 @@ fn check_trees(
     let users = tables.iter().map(|table| (table.name(), table.tree()));
     for (name, tree) in own.into_iter().chain(users) {
         let (mut damage, mut counted) = (Vec::new(), report.trees);
-        let mut visit = |page, words: &PageWords| {
-            check_page(core, name, (page, words), &mut met, images, report)?;
-            teller.step(PAGE_BYTES as u64)
-        };
+        let mut visit =
+            |page, words: &PageWords| check_page(core, name, (page, words), &mut met, images, report);
         tree.examine(&mut counted, &mut visit, &mut |error| damage.push(error))?;
         report.trees = counted;
         damaged |= !damage.is_empty();
@@ -200,10 +132,8 @@ fn check_trees(
     }
     let mut dropped_values = 0;
     for (table, dropped) in core.catalog.dropped() {
-        let mut visit = |page, words: &PageWords| {
-            check_page(core, "(dropped)", (page, words), &mut met, images, report)?;
-            teller.step(PAGE_BYTES as u64)
-        };
+        let mut visit =
+            |page, words: &PageWords| check_page(core, "(dropped)", (page, words), &mut met, images, report);
         let remains = BTree::open(&core.trees, table, dropped.root).remains(&mut visit);
         match report.note(remains)? {
             Some(remains) => dropped_values += remains.long_values,
@@ -217,7 +147,7 @@ fn check_trees(
         }
     }
     if !damaged {
-        check_long_values(&long_values, dropped_values, teller, report)?;
+        check_long_values(&long_values, dropped_values, report)?;
     }
     check_free_space(core, &met, damaged, report)
 }
@@ -225,12 +155,7 @@ fn check_trees(
 /// The chunks of each long value are without gap, and full but for the last one; there are as many long values as
 /// records that refer to one, and of the ids and lengths that these say. The long values of a dropped table may be
 /// deleted before the records that refer to them, the last chunks first.
-fn check_long_values(
-    overflow: &BTree,
-    dropped: u64,
-    teller: &mut Teller<'_>,
-    report: &mut VerifyReport,
-) -> Result<()> {
+fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) -> Result<()> {
     let whole = (Bound::Unbounded, Bound::Unbounded);
     let mut cursor = overflow.cursor(whole, Direction::Ascending, LockKind::Shared, Isolation::Serializable);
     // Nobody writes, and nobody else knows of this table.
@@ -247,8 +172,6 @@ fn check_long_values(
         if !found {
             break;
         }
-        // Its page was counted before.
-        teller.step(0)?;
         let id = key.first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
         let index = key.last_chunk().map_or(0, |index| u32::from_be_bytes(*index));
         values += u64::from(index == 0);
@@ -343,26 +266,18 @@ fn check_free_space(core: &Core, met: &PageSet, damaged: bool, report: &mut Veri
 /// Reads the whole log that is kept: each record is sound, the records of a transaction form a chain, and images of
 /// pages are there. (Who believes in one that is not there does not log the page before its next change, and a torn one
 /// could not be repaired.)
-fn check_log(
-    core: &Core,
-    mut images: Images,
-    teller: &mut Teller<'_>,
-    report: &mut VerifyReport,
-) -> Result<()> {
+fn check_log(core: &Core, mut images: Images, report: &mut VerifyReport) -> Result<()> {
     // A checkpoint would take away what is being read.
     let _no_checkpoint = core.control.lock();
     let mut newest: BTreeMap<TxnId, Lsn> = BTreeMap::new();
     // A checkpoint may have released others meanwhile.
     images = images.split_off(&core.log.low_water());
-    let mut at = core.log.low_water();
-    let mut reader = core.log.reader(at);
+    let mut reader = core.log.reader(core.log.low_water());
     let mut payload = Vec::new();
     loop {
         let Some(next) = report.note(reader.next(&mut payload))? else { return Ok(()) };
         let Some(header) = next else { break };
         report.log_records += 1;
-        teller.step(header.lsn.0 - at.0)?;
-        at = header.lsn;
         images.remove(&header.lsn);
         if header.prev >= header.lsn {
             report.problem(format!("the log's record {} refers forward, to {}", header.lsn, header.prev));

@@ -1,9 +1,7 @@
 //! Checking a database.
 
-use std::ops::ControlFlow;
-
 use foreshore_env::time::Duration;
-use foreshore_txn::{VERIFY_WAIT, VerifyProgress};
+use foreshore_txn::VERIFY_WAIT;
 
 use super::Database;
 use crate::{
@@ -32,34 +30,7 @@ impl Database {
     /// # Errors
     /// As [`Database::verify`].
     pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
-        self.verify_with(wait, |_| ControlFlow::Continue(()))
-    }
-
-    /// As [`Database::verify_within`]; `progress` is called after every few pages and records of the log, and may stop
-    /// the check. Not while it waits for those who write: `wait` limits that. What `progress` begins itself waits as
-    /// within the body of a transaction: those who write wait for the check.
-    ///
-    /// ```
-    /// # use std::{ops::ControlFlow, time::Duration};
-    /// # use foreshore::Database;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path())?;
-    /// let report = db.verify_with(Duration::from_secs(5), |progress| {
-    ///     eprintln!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
-    ///     ControlFlow::Continue(())
-    /// })?;
-    /// assert!(report.is_sound());
-    /// # Ok::<(), foreshore::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::verify`]; [`Error::VerifyStopped`] if `progress` stops it.
-    pub fn verify_with(
-        &self,
-        wait: Duration,
-        mut progress: impl FnMut(VerifyProgress) -> ControlFlow<()>,
-    ) -> Result<VerifyReport> {
-        let report = self.engine().verify_with(wait, &mut |so_far| nested::within(|| progress(so_far)));
+        let report = self.engine().verify_within(wait);
         Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
     }
 }

@@ -51,7 +51,6 @@ impl Error {
             Error::ReadOnly { .. } => "read_only",
             Error::BackupStopped { .. } => "backup_stopped",
             Error::SalvageStopped => "salvage_stopped",
-            Error::VerifyStopped => "verify_stopped",
             Error::Busy { .. } => "busy",
             Error::Closed { .. } => "closed",
             Error::Forked { .. } => "forked",

@@ -111,7 +111,6 @@ impl Error {
             TxnError::LogHeld => Error::LogHeld,
             TxnError::PipelineBusy => Error::PipelineBusy,
             TxnError::BackupStopped { path, reason } => Error::BackupStopped { path, reason },
-            TxnError::VerifyStopped => Error::VerifyStopped,
             TxnError::Busy { reason } => Error::Busy { path: database.to_owned(), reason },
             TxnError::InvalidGlobalId { bytes, limit } => Error::InvalidGlobalId { bytes, limit },
             TxnError::GlobalIdInUse { id } => Error::GlobalIdInUse { id },

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use foreshore::{Database, Error, Salvage, TableDefinition, TransactOptions};
+use foreshore::{Database, Error, Salvage, TableDefinition};
 use foreshore_env::disk::{Disk, OpenMode, RealDisk};
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
@@ -267,64 +267,6 @@ fn a_salvage_can_be_stopped() {
     let tables = salvage.tables();
     let accounts = tables.iter().find(|table| table.name == "accounts").unwrap();
     assert_eq!(salvage.rows(accounts, |_, _| ControlFlow::Continue(())).unwrap().rows, 200);
-}
-
-/// Nobody could stop one, nor see how far it was, however large the database; and all who write waited for it.
-#[test]
-fn a_check_tells_how_far_it_is_and_can_be_stopped() {
-    let home = tempfile::tempdir().unwrap();
-    let db = Database::open(home.path().join("bank")).unwrap();
-    fill(&db, 0);
-    // Pages, long values and records of the log, of each more than are looked at before it tells how far it is.
-    db.transact(|tx| (0..200).try_for_each(|number| tx.put(NOTES, number, &[7; 20_000][..]).map(drop)))
-        .unwrap();
-    let wait = Duration::from_secs(60);
-    let mut told = Vec::new();
-    let report = db.verify_with(wait, |progress| {
-        told.push(progress);
-        ControlFlow::Continue(())
-    });
-    assert!(report.unwrap().is_sound() && told.len() > 10, "{told:?}");
-    assert!(told.is_sorted_by_key(|progress| progress.done_bytes), "{told:?}");
-    let last = told[told.len() - 1];
-    assert!(told.iter().all(|progress| progress.done_bytes <= progress.total_bytes), "{told:?}");
-    assert!(told[0].done_bytes < last.total_bytes / 4, "{told:?}");
-    assert!(last.done_bytes > last.total_bytes / 4 * 3, "{last:?}");
-    // Wherever it is stopped, it has ended, and those who write go on.
-    for stop in 1..=told.len() {
-        let mut left = stop;
-        let stopped = db.verify_with(wait, |_| {
-            left -= 1;
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        let error = stopped.unwrap_err();
-        assert!(matches!(error, Error::VerifyStopped) && error.code() == "verify_stopped", "{error}");
-        assert_eq!(left, 0, "it goes on after stop {stop}");
-        let options = TransactOptions { no_wait: true, ..TransactOptions::default() };
-        db.transact_with(&options, |tx| tx.put(NOTES, 0, &[1; 20_000][..]).map(drop)).unwrap();
-    }
-    assert!(db.verify().unwrap().is_sound());
-}
-
-/// DB-11: it would wait for the check, which waits for it.
-#[test]
-fn whoever_writes_in_a_check_does_not_wait_for_it_for_ever() {
-    let home = tempfile::tempdir().unwrap();
-    let db = Database::open(home.path().join("bank")).unwrap();
-    fill(&db, 0);
-    db.transact(|tx| (0..100).try_for_each(|number| tx.put(NOTES, number, &[7; 8000][..]).map(drop)))
-        .unwrap();
-    let options = TransactOptions { deadline: Some(Duration::from_secs(120)), ..TransactOptions::default() };
-    let mut wrote = None;
-    let check = db.verify_with(Duration::from_secs(60), |_| {
-        wrote.get_or_insert_with(|| db.transact_with(&options, |tx| tx.put(NOTES, 0, &[1][..])));
-        ControlFlow::Continue(())
-    });
-    assert!(check.unwrap().is_sound());
-    match wrote.unwrap().unwrap_err() {
-        Error::LockTimeout(refused) => assert!(refused.within_body, "{refused:?}"),
-        error => panic!("{error}"),
-    }
 }
 
 /// The one with the same number was read in its place.
